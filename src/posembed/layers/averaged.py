@@ -88,10 +88,10 @@ class DistanceBias(ScoreBias, in_a_pass=True):
 
 
 class AveragedPositionalEmbedding(PositionEncoding):
-    """A learned table whose position logits, averaged by distance, are the bias of each layer.
+    """A learned table whose query-key logits, averaged by distance, are the bias of each layer.
 
-    A causal model calls ``in_layer(project)`` in each layer and uses the returned bias. After training at N
-    tokens, the model can read any length.
+    In each layer, a causal model passes its query-key projection to ``in_layer`` and uses the bias. Trained at N
+    tokens, it reads any length.
 
     Args:
         max_len: N, the number of rows, which is the training length.

@@ -82,11 +82,11 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     A text within ``max_len`` reads the trained rows, bit for bit; a longer text reads the table extended to its length.
     With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache equals reading
-    the whole text. With the other methods of ``METHODS`` the rows depend on the text's length (see
-    layers/rotary_scaling.py): decode with the final ``text_length``, or stretch the table once (``resize_table``).
+    the whole text. With "linear", "cubic", "linear-corners" and "cubic-corners" the rows depend on the text's length:
+    decode with the final ``text_length``, or stretch the table once (``resize_table``).
 
     Args:
-        method: a name in ``METHODS``, or "random": new rows from N(0, s²), where s is the standard deviation of the
+        method: one of these names, or "random": new rows from N(0, s²), where s is the standard deviation of the
             trained table. They are drawn once for ``longest`` positions, with a fixed seed, so texts of any length read
             the same rows. In float32 they equal the rows of ``resize_table``.
         longest: the number of positions, with "random"; the other methods do not take it.

@@ -169,7 +169,7 @@ class YarnScaling(RotaryScaling):
 @checks_arguments
 @dataclass(frozen=True)
 class Llama3Scaling(RotaryScaling):
-    """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783). The factor is fixed, or the ratio of lengths as in YaRN.
+    """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783) by ``factor``, or by text length / ``original_length``.
 
     As in the authors' code, pairs that rotate more than high_frequency_factor times within the original length keep
     their frequency, pairs that rotate less than low_frequency_factor times are interpolated, and pairs in between are a

@@ -385,8 +385,8 @@ def needs_window(name: str) -> bool:
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
     """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
 
-    In "rope+window/none", "/" separates the names for successive layers, which then repeat: see ``PerLayer``. The
-    encoding is for images if ``sizes`` has a grid; otherwise ``causal`` decides between a decoder and an encoder.
+    "rope+window/none" names the encodings of successive layers, in a cycle: see ``PerLayer``. The encoding is for
+    images if ``sizes`` has a grid; otherwise ``sizes.causal`` decides between a decoder and an encoder.
 
     Raises:
         ArgumentError: an unknown name, an encoding that is not for this use, or a size that the encoding needs

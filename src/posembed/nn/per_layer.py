@@ -19,7 +19,7 @@ from posembed.settings import Amount, Pair
 class PerLayer(PositionEncoding):
     """The encodings of a model's layers: layer i has entry i, and the list starts again after its end.
 
-    ``Encoder`` and ``Decoder`` take it, or the list itself, as ``encoding=``. A window or a log-length factor applies
+    ``Encoder`` and ``Decoder`` take it, or the list itself, as ``encoding=``. A window or a ``+logn`` factor applies
     only in the layers whose encoding has it. Rows that an encoding adds to the input are added once, before the first
     layer.
 

@@ -141,8 +141,8 @@ class EncoderLayer(_Layer):
         feed_forward: "gelu" or "swiglu".
         hidden: the width of the feed-forward network. None means 4 D for "gelu" and 8/3 D, rounded up, for "swiglu".
         dropout: the probability of dropout, applied to the output of each part.
-        cross_attention: True adds a part between the two, in which the tokens attend to the outputs of an encoder. Pass
-            ``memory`` (B, S, D) and ``memory_mask`` in each call.
+        cross_attention: True adds a part before the feed-forward network, in which tokens attend to the outputs of an
+            encoder. Pass ``memory`` (B, S, D) and ``memory_mask`` in each call.
         cross_encoding: the encoding of cross-attention, or its name, such as "rope". Encodings that only add rows to
             the input are refused. Queries have the tokens' positions; keys have the positions of the memory's tokens,
             counted from 0. None means that cross-attention has no position, as in T5, BART and Marian.

@@ -119,16 +119,15 @@ def draw_shares(axes: Axes, found: Mapping[str, Spectrum]) -> Curves:
 
 @draws
 def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, title: str | None = None) -> Axes:
-    """Draws the power of the strongest directions by frequency, in waves per table length.
-
-    Each row of the figure is a direction. One dark cell means a single wave, such as a sinusoid. Many pale cells mean
-    that the direction is not a wave.
+    """Draws the power of principal components by frequency, in waves per table length. Each row of the figure is a
+    component. One dark cell means a single wave, such as a sinusoid. Many pale cells mean that the component is not a
+    wave.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
 
     Returns:
-        The Axes: waves in the length of the table from left to right, up to 16 directions from top to bottom.
+        The Axes: waves in the length of the table from left to right, up to 16 components from top to bottom.
 
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.

@@ -83,7 +83,7 @@ def sliding(
 
     The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest
     token keeps the last position, as in the cache of StreamingLLM (2309.17453). Returns (L,), or (B, L) for offsets
-    (B,). Cached keys and values keep the position they were computed with.
+    (B,). Cached tokens keep their positions; StreamingLLM renumbers them.
 
     Raises:
         ArgumentError: more new tokens than the window holds.

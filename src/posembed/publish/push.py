@@ -55,8 +55,8 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     """Uploads a folder, or one file of weights, to the Hugging Face Hub in one commit.
 
     The repository is created if it does not exist: private, unless ``public``. If neither the folder nor the repository
-    has a model card, one is written for the upload; into the folder's card, only the base model and tags are added. The
-    folder itself is not changed. Hidden files are left out. The same commit deletes weights in the repository that a
+    has a model card, one is written for the upload; the folder's card is uploaded with the base model and tags added.
+    The folder is not changed. Hidden files are left out. The same commit deletes weights in the repository that a
     loader might take instead of the new ones: a single file if the new ones are shards, or the reverse.
 
     Args:

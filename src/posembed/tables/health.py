@@ -247,7 +247,7 @@ def check_scale(
     A table of zeros, which a model fills by training, gives no finding.
 
     Args:
-        tokens: embedded tokens (..., D), floating, at the scale at which the rows are added to them.
+        tokens: embedded tokens (..., D), floating, as they are just before the rows are added.
         table: as in ``check_table``.
         layout: as in ``check_table``.
 

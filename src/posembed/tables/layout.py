@@ -109,7 +109,7 @@ class TableLayout:
 
     Args:
         reserved: the number of leading rows that no position reads (fairseq counts positions from ``pad_id + 1``).
-        pad_row: the reserved row that padded positions read, or None if the model has none.
+        pad_row: the reserved row that padding reads, or None if the model has none.
         prefix: the number of rows of special tokens before the positions (class, distillation).
         grid: (height, width) if the positions are the cells of a grid, row by row; None for a sequence and for a
             grid of unknown size.
@@ -118,10 +118,10 @@ class TableLayout:
             the axes height and width: give ``grid`` or ``axes``, not both.
         dims: the dimensions of the stored tensor that enumerate the positions: one for all axes, or one for each. ()
             for tables (N, D), (1, N, D) and (N, 1, D).
-        columns: the width D of a row, if the last dimension stores whole tables (N, D) one after the other; None
-            otherwise. ``dims`` then names this dimension.
-        blocks: the numbers of blocks along (height, width), if a grid is stored block by block; None otherwise.
-            ``dims`` then names the dimension of the blocks and that of the cells in a block; each counts row by row.
+        columns: None, or the width D of a row if the last dimension stores whole tables (N, D) one after the other.
+        ``dims`` then names this dimension. blocks: None, or the numbers of blocks along (height, width) if a grid is
+        stored block by block. ``dims`` then names the dimension of the blocks and that of the cells in a block; each
+        counts row by row.
 
     "Length" always means the number of positions that the table holds. On relative axes, these are differences.
 

@@ -50,7 +50,7 @@ def resize_table(
             (height, width, D), such as ``partial(hierarchical, alpha=0.3)``. The names (and defaults) are in
             ``TEXT_METHODS`` for positions in a line ("tile", which truncates if the table gets shorter),
             ``GRID_METHODS`` for a grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for a relative height and
-            width ("bicubic"), ``LIMITED_METHODS`` for limited differences ("extend"), and ``LINE_METHODS`` or
+            width ("bicubic"), ``LIMITED_METHODS`` for clipped differences ("extend"), and ``LINE_METHODS`` or
             ``DIFFERENCE_METHODS`` for another single axis ("linear"). The axes "number", "distance", "bucket" and
             "query" have their own methods.
         layout: the roles of the rows of ``table``, with its current grid or axes.

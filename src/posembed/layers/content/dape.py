@@ -25,7 +25,7 @@ class Dape(PositionEncoding):
     """DAPE for decoders. Its hidden units, (B, L, L, width) numbers, make time and memory quadratic in L.
 
     Args:
-        bias: the bias B, such as ``KerpleLog(heads)``.
+        bias: the score bias, such as ``KerpleLog(heads)``.
         width: the width of the hidden layer; 32 in the paper.
 
     The state dict holds ``hidden_weight`` (width, 2 H), with columns for the H scores, then the H biases,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class BilevelEncoding(InputEncoding):
-    """BiPE. ``forward`` adds the rows; in each layer, a model also applies ``between`` to the segments.
+    """BiPE: ``forward`` adds rows by index in the segment; each layer applies ``between`` to segment numbers.
 
     Args:
         max_len: N, the number of rows. The tokens of a longer segment share the last row, as in the authors' code.
