@@ -119,9 +119,9 @@ class TableLayout:
         dims: the dimensions of the stored tensor that enumerate the positions: one for all axes, or one for each. ()
             for tables (N, D), (1, N, D) and (N, 1, D).
         columns: None, or the width D of a row if the last dimension stores whole tables (N, D) one after the other.
-        ``dims`` then names this dimension. blocks: None, or the numbers of blocks along (height, width) if a grid is
-        stored block by block. ``dims`` then names the dimension of the blocks and that of the cells in a block; each
-        counts row by row.
+            ``dims`` then names this dimension.
+        blocks: None, or the numbers of blocks along (height, width) if a grid is stored block by block. ``dims`` then
+            names the dimension of the blocks and that of the cells in a block; each counts row by row.
 
     "Length" always means the number of positions that the table holds. On relative axes, these are differences.
 

@@ -75,8 +75,8 @@ class HouseholderPath(PositionEncoding):
     Args:
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
-        kv_heads: the number of key heads Hk, each with its own Householder matrices. None means ``heads``. rank: the
-            rank of the projection to their directions; 32 in the authors' code.
+        kv_heads: the number of key heads Hk, each with its own Householder matrices. None means ``heads``.
+        rank: the rank of the projection to their directions; 32 in the authors' code.
 
     The state dict holds ``down_weight`` (rank, D), ``direction_weight`` (Hk d, rank), ``strength_weight`` (Hk, D) and
     ``strength_bias`` (Hk,).
