@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def compare(question: str, **chosen: Any) -> Comparison:
-    """Answers a question by experiment, as ``posembed compare`` does. Trains the question's models, or measures cost.
+    """Runs the experiment of a ``posembed compare`` command: trains and compares models, or measures their cost.
 
     Args:
         question: the name of a command of ``posembed compare`` or ``posembed compare tasks``, such as "lengths",

@@ -155,11 +155,11 @@ class CheckpointReport:
 def inspect_checkpoint(source: str | Path, *, model_type: str | None = None) -> CheckpointReport:
     """Reports on every position table of a checkpoint: what it is, what it learned, and what is wrong with it.
 
-    Only headers, the tables themselves and a sample of token rows are read.
+    Reads only the headers of the files, the position tables and a sample of the token rows.
 
     Args:
         source: a folder, a hub name, or one file of weights (``.safetensors``, ``.bin``, ``.pt``).
-            ``torch.distributed.checkpoint`` may have written the folder.
+            A folder that ``torch.distributed.checkpoint`` wrote works too.
         model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
 
     Raises:

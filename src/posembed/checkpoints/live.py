@@ -48,7 +48,7 @@ def resize_model_(
     The table, the buffers of the same length (position ids and masks, saved in checkpoints or not) and the attributes
     that hold the length change together, or nothing changes. Dtype, device and ``requires_grad`` stay the same.
 
-    timm's models must come from ``timm.create_model``, which keeps the arguments needed to build a model again.
+    timm's models must come from ``timm.create_model``, which records the arguments needed to rebuild a model.
 
     In any other module, the table is found by its name, such as ``position_embeddings.weight``, ``pos_embedding`` or
     ``wpe.weight``, or by its type, if it is a posembed layer. A fixed sinusoid in a buffer is recomputed by its
@@ -58,20 +58,20 @@ def resize_model_(
 
     The Parameter objects stay the same, with new values and without gradients, so an optimizer still holds them. The
     optimizer's running averages for the table have the old shape: create the optimizer after this call, or delete
-    ``optimizer.state[parameter]``. Call this before the model is wrapped or sharded.
+    ``optimizer.state[parameter]``. Call this before you wrap or shard the model.
 
     Args:
         length, image_size, patch_size, grid, window, frames, queries, buckets, method, prove: as for
             ``posembed.resize_checkpoint``.
         table: the key of the table, or the path of its module; required if there are several tables. In a module that
             transformers does not define, this can also be a list of tables of the same length.
-        layout: the layout of the rows; required if some rows are reserved and the module does not show which.
+        layout: the roles of the rows; required if some rows are not positions and the module does not show which.
 
     Raises:
         ArgumentError: a size or method cannot be used; the model is distributed; the table is parametrized; or, in a
             module that transformers does not define, there is no table, or more than one.
-        CheckpointError: something that depends on the length is not understood; or, in a transformers model, no table
-            or several tables could be meant.
+        CheckpointError: it is unknown how to change something that depends on the length; or it is unclear which table
+            of a transformers model is meant.
 
     Examples:
         >>> import torch

@@ -89,8 +89,8 @@ def resize_checkpoint(
     besides the weights is kept too; pickles in other folders become safetensors.
 
     Args:
-        source: a folder, a hub name, or one file of weights: safetensors, or written by ``torch.save``. Options for one
-            file, below, also apply to a folder of ``torch.distributed.checkpoint``.
+        source: a folder, a hub name, or one file of weights: safetensors, or written by ``torch.save``. The options
+            "for one file" below also apply to a folder of ``torch.distributed.checkpoint``.
         out: a new folder, or a new file if ``source`` is one. Its extension sets the format (``.pt``, ``.pth``,
             ``.ckpt``, ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
@@ -98,27 +98,27 @@ def resize_checkpoint(
         patch_size: for image tables, the new side or (height, width) of a patch in pixels. The table follows the new
             grid, and the weights that embed a patch are resampled. It can be given together with ``image_size``.
         grid: for image tables, the new (height, width) in patches.
-        window: for tables of relative positions in a window (Swin), its new side or (height, width) in cells.
-        frames: for tables with a time axis, the new value of the config's number of frames. If ``source`` is one file,
-            it can be given together with ``image_size`` or ``grid``.
+        window: for tables of relative positions in a window (Swin), the new side or (height, width) in patches.
+        frames: for tables with a time axis, the new number of frames, as the config counts them. If ``source`` is one
+            file, it can be given together with ``image_size`` or ``grid``.
         queries: the new number of object queries, as in DETR. The first queries are kept.
         buckets: for tables of distance buckets, as in T5, the new number of buckets.
-        method: a method of ``posembed.resize_table``. Default: the default of that function or, for differences on a
-            grid in models of timm, timm's own.
-        table: the key of the table, required if there are several tables, or if posembed had to guess.
-        reserved, tail: for one file, the numbers of rows before and after the positions. Default: what its settings
-            say, or 0.
-        old_grid: for one file, the present (height, width) of a table whose grid is not square, or (time, height,
+        method: a method of ``posembed.resize_table``. Default: the default of that function or, for 2-D relative
+            positions in models of timm, timm's own.
+        table: the key of the table, required if there are several tables, or if posembed is not sure which it is.
+        reserved, tail: for one file, the numbers of rows before and after the positions. Default: the numbers in the
+            settings of the file, or 0.
+        old_grid: for one file, the current (height, width) of a table whose grid is not square, or (time, height,
             width).
         optimizer: for one file, what happens to the optimizer's state. "keep", the default, resizes the table's
             moments: rows that stay keep their moments, and all other rows get zeros. If the state does not show which
             moments are the table's, the state is left out. "drop" always leaves the state out.
-        keep: for one file, settings that must not change, because they equal the old length by chance. Name them as
-            the output does.
+        keep: for one file, settings that must not change, because they equal the old length by chance. Use the names in
+            the report of the changes.
         model_type: for a folder, the type of the model, such as "bert", if neither config.json nor the keys show it.
             It is written to the new config.json, because transformers needs it to choose the model's class.
-        prove: whether to run small copies of the model before and after the resize even if such a resize is known to be
-            right. By default, only models of an unknown type are run.
+        prove: whether to check the resize by running small copies of the model, before and after it, even if the type
+            of the model is known. By default, only models of an unknown type are checked.
         overwrite: whether to replace ``out`` if it is the unchanged output of an earlier resize.
         dry_run: whether to only report the changes, without writing.
 

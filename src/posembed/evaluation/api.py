@@ -46,23 +46,23 @@ def evaluate_checkpoints(
 
     Causal language models: perplexity over all tokens, fed in chunks of each length, and over the last tokens of
     every text. Masked language models: accuracy and pseudo-perplexity on 15% of the tokens, which are masked at random.
-    Sentence encoders: how often a passage from the beginning, middle or end of a text retrieves the embedding of that
-    text, truncated to each length, among all texts (recall at 1, mean reciprocal rank).
+    Sentence encoders: recall at 1 and mean reciprocal rank. Each query is a passage from the beginning, middle or end
+    of a text, and searches the embeddings of all texts, truncated to each length.
 
-    The original length is the shortest that any of the checkpoints has, or had before its resize. The baselines run the
-    checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
+    The original length is the shortest length that any checkpoint has, or had before it was resized. The baselines run
+    the checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
 
     Args:
         sources: folders in the format of transformers or sentence-transformers, or hub names, of models of one kind.
         text: a file, several files, or a folder. A file is split into documents at WikiText titles, or else at blank
             lines; each file of a folder is one document.
-        progress: a function called after each batch, with a name, the tokens done and their total.
+        progress: a function called after each batch with the name of the checkpoint, the tokens done and their total.
         settings: the options of ``posembed evaluate --text``: lengths, texts, seed, device, model_type and results.
 
     Raises:
         ArgumentError: an argument cannot be used, or the checkpoints are of different kinds.
         CheckpointError: a checkpoint cannot be run, or its kind is unknown.
-        DataError: the text cannot be read or is too short, or a file of the results folder is no result.
+        DataError: the text cannot be read or is too short, or a file in the results folder is not a result.
         RunFolderError: nothing can be written into the results folder.
 
     Examples:

@@ -52,18 +52,18 @@ def evaluate_retrieval(
     progress: Progress = silent,
     **settings: Any,
 ) -> Evaluation:
-    """Measures how well sentence encoders find the documents of a collection, by the number of tokens that are read.
+    """Measures how well sentence encoders find the documents of a collection, at several document lengths.
 
     At length L, only the first L tokens of each document are read. Each checkpoint reads them in one piece. The
     baselines truncate or chunk them at the original length, which is the shortest that any checkpoint has, or had
-    before it was resized; late chunking (Günther et al., arXiv:2409.04701) reads them at once and has one vector per
-    chunk. The measures are those of trec_eval: NDCG@10, recall@1 and recall@10, with intervals over queries.
+    before it was resized; late chunking (Günther et al., arXiv:2409.04701) encodes all L tokens at once and keeps one
+    vector per chunk. The measures are those of trec_eval: NDCG@10, recall@1 and recall@10, with intervals over queries.
 
     Args:
         sources: folders in the format of sentence-transformers, or hub names.
         collection: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv), or the name of a generated
             task of LongEmbed (arXiv:2404.12096): "passkey" or "needle".
-        progress: a function called after each batch, with a name, the tokens done and their total.
+        progress: a function called after each batch with the name of the checkpoint, the tokens done and their total.
         settings: the options of ``posembed evaluate --retrieval``: lengths, split, ways (keys of
             ``posembed.evaluation.ways.WAYS``), chunk, query_prompt, document_prompt, texts, seed, device,
             model_type and results.
@@ -71,7 +71,7 @@ def evaluate_retrieval(
     Raises:
         ArgumentError: an argument cannot be used, or a checkpoint is not a sentence encoder.
         CheckpointError: a checkpoint cannot be run.
-        DataError: the collection cannot be read, or a file of the results folder is no result.
+        DataError: the collection cannot be read, or a file in the results folder is not a result.
         RunFolderError: nothing can be written into the results folder.
 
     Examples:

@@ -37,10 +37,10 @@ class Declaration:
         families: the model types (``model_type`` of config.json) that have the layer. None means fairseq's own files.
         prefix: the prefix of the layer's tensor names in checkpoints; "{side}" becomes "encoder" or "decoder".
         keys: maps a tensor's name in the layer to its keys in checkpoints, best first. The default is prefix + name.
-        optional: parts that not every checkpoint has.
-        settings: maps an argument to its names in model configs. Arguments that the constructor lacks are ignored.
-        tokens, positions, types, norm, dropout, projection: the names of the layer's parts, None if missing.
-            ``projection`` widens narrow token rows.
+        optional: the names of parts that some checkpoints lack.
+        settings: maps a constructor argument to its names in model configs. Entries for other arguments are ignored.
+        tokens, positions, types, norm, dropout, projection: the names of the layer's parts, or None if the layer lacks
+            them. ``projection`` maps narrower token rows to the model's width.
         layout: the layout of the position table, if ``posembed.tables.families`` does not know these models.
         zero_padding: whether the output is zero at padding.
         family: the layouts of the models' position tables, derived from ``layout`` or ``families`` (do not pass it).

@@ -28,10 +28,10 @@ FAIRSEQ_PAD_ID = 1
 
 
 class TokenEmbedding(ChecksCalls, nn.Embedding):
-    """Token rows (V, D) drawn from N(0, std^2). The pad token's row is zero and not trained.
+    """A table of token rows (vocab_size, dim), drawn from N(0, std^2). The pad token's row is zero and not trained.
 
     Raises:
-        ArgumentError: a size below 1, or a pad_id that is no token.
+        ArgumentError: a size below 1, or a pad_id that is not a token.
 
     Examples:
         >>> import torch
@@ -58,15 +58,15 @@ class TokenEmbedding(ChecksCalls, nn.Embedding):
 class TextInput(InputLayer):
     """Computes dropout(norm(scale x token rows + type rows + position rows)) from the parts that a model declares.
 
-    The layer uses one lookup (layers/lookup.py) if its modules are unmodified. If a module has a hook, an offloader, a
-    patch or a changed class, the modules are called one by one. To add a model, write a subclass with a
-    ``declaration``, whose constructor builds the parts from
+    One lookup adds all rows if the modules are unmodified. If a module has a hook, an offloader, a patch or a changed
+    class, the modules are called one by one. To add a model, write a subclass with a ``declaration``. Its constructor
+    builds the parts from its own arguments and from
 
         vocab_size, max_len, dim    the numbers of tokens and positions, and the width D of their rows;
         dropout                     the probability of the dropout at the end, in training;
-        pad_id                      the token whose row is zero and not trained, or None;
+        pad_id                      the token whose row is zero and not trained, or None.
 
-    and its own arguments. The constructor raises ArgumentError for an argument that cannot be used.
+    The constructor raises ArgumentError for an argument that cannot be used.
 
     Raises:
         ArgumentError: ``forward`` gets ids that are not integers, shapes that do not fit, or types that a model lacks.

@@ -22,11 +22,11 @@ class BertInput(TextInput):
     """Token, type and position rows, then layer norm and dropout: BERT, ELECTRA, ALBERT and DistilBERT (without types).
 
     For BERT, see Devlin et al. 2019, arXiv:1810.04805.
-    If the embeddings are narrower than the model (ELECTRA, ALBERT), D is the width of the embeddings, and the
-    projection that follows belongs to the model.
+    If the embeddings are narrower than the model (ELECTRA, ALBERT), ``dim`` is the width of the embeddings. The
+    projection to the width of the model is not part of this layer.
 
     Args:
-        token_types: the number of types; 0 for none.
+        token_types: the number of token types (segments); 0 for none.
         dropout: the probability of dropout after the norm, in training.
         eps: the epsilon of the norm.
 
@@ -87,7 +87,7 @@ class RobertaInput(BertInput):
 
     Args:
         max_len: the number of positions; the 514 rows of RoBERTa's table hold 512 positions.
-        pad_id: the padding token, any id. Its row and the row of its position are zero and not trained.
+        pad_id: the padding token, any id. Its token row and the position row of padding are zero and not trained.
         vocab_size, dim, token_types, dropout, eps: as in BertInput.
 
     Raises:
@@ -207,14 +207,14 @@ class CLIPTextInput(TextInput):
 
 
 class BartInput(TextInput):
-    """Token rows (optionally times sqrt(D)) plus position rows, an optional norm, then dropout: BART, mBART, PLBART.
+    """Token rows (optionally times sqrt(dim)) plus position rows, an optional norm, then dropout: BART, mBART, PLBART.
 
-    For BART, see Lewis et al. 2019, arXiv:1910.13461. Its table has two rows before position 0.
+    For BART, see Lewis et al. 2019, arXiv:1910.13461. Row 2 of its position table is position 0.
     The encoder and the decoder each have an input layer and share their token rows:
     ``decoder_input.embed_tokens = encoder_input.embed_tokens``.
 
     Args:
-        scale: True multiplies the token rows by sqrt(D).
+        scale: True multiplies the token rows by sqrt(dim).
         norm: True applies a layer norm after the sum.
 
     Raises:
@@ -262,8 +262,8 @@ class BartInput(TextInput):
 class OPTInput(TextInput):
     """Token rows, projected to the model's width if they are narrower (OPT-350m), plus position rows.
 
-    OPT (Zhang et al. 2022, arXiv:2205.01068) has two rows before position 0, and computes positions from the attention
-    mask: pass ``mask`` if there is padding.
+    OPT (Zhang et al. 2022, arXiv:2205.01068) has position 0 in row 2 of its table, and computes positions from the
+    attention mask: pass ``mask`` if there is padding.
 
     Args:
         vocab_size, max_len, dim: the numbers of tokens and positions, and the width D of the model.
@@ -362,7 +362,7 @@ class TransformerInput(TextInput):
 
     This is fairseq's version (Vaswani et al. 2017, arXiv:1706.03762, table 3, row E).
     Tokens start from N(0, 1/D), so that after scaling they have variance 1. Positions start from the paper's sinusoids,
-    with variance 1/2, so neither drowns the other. The paper found learned and fixed positions equally good.
+    with variance 1/2, so both have a similar scale. The paper found learned and fixed positions equally good.
 
     Args:
         dim: the width D, even.

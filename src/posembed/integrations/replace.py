@@ -16,9 +16,9 @@ def replace_positions(model: Model, encoding: PositionEncoding | str, **sizes: A
     """Replaces the position table of a model of transformers or timm with an encoding, in place. Returns the model.
 
     Args:
-        model: a model with one learned position table: of transformers, an encoder or decoder whose attention uses the
-            transformers interface (BERT, RoBERTa, GPT-2, OPT, ViT, ...); of timm, a VisionTransformer with timm's
-            standard attention.
+        model: a model with one learned position table. In transformers, an encoder or decoder that uses the library's
+            attention interface (BERT, RoBERTa, GPT-2, OPT, ViT, ...). In timm, a VisionTransformer with timm's standard
+            attention.
         encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``.
         sizes: fields of ``posembed.nn.Sizes``, such as ``window=256``, for an encoding given by its name.
 

@@ -25,9 +25,9 @@ def alibi_slopes(heads: int, *, device: torch.device | None = None) -> Tensor:
 
 
 class Alibi(ScoreBias):
-    """ALiBi for any number of heads. It has no learned values and no last position.
+    """ALiBi (arXiv:2108.12409) for any number of heads. It has no learned values and reads texts of any length.
 
-    The bias is symmetric, so it also works in encoders; a decoder's mask hides the future.
+    The bias, -slope * distance, is symmetric, so it also works in encoders. In a decoder, the mask hides the future.
 
     Args:
         heads: the number of heads H.

@@ -88,10 +88,10 @@ class DistanceBias(ScoreBias, in_a_pass=True):
 
 
 class AveragedPositionalEmbedding(PositionEncoding):
-    """A learned table whose query-key logits, averaged by distance, are the bias of each layer.
+    """A learned table that gives each layer a bias: the query-key logits of its rows, averaged by distance.
 
-    In each layer, a causal model passes its query-key projection to ``in_layer`` and uses the bias. Trained at N
-    tokens, it reads any length.
+    A causal model passes each layer's query-key projection to ``in_layer``, which returns the bias. A model trained at
+    ``max_len`` tokens can read texts of any length.
 
     Args:
         max_len: N, the number of rows, which is the training length.

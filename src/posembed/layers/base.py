@@ -54,10 +54,10 @@ class Content(NamedTuple):
 class PositionEncoding(ChecksCalls, nn.Module):
     """The base class of all encodings. An encoding overrides the methods it uses; the others do nothing.
 
-    A model that supports all methods works with any encoding. Queries and keys have two methods because position enters
-    in two ways: as rows added to the input of W_q and W_k, and as a function of the projected heads. The scores have
-    two methods because there are two ways to compute attention: ``at_scores`` returns a dense bias, and ``score_mod``
-    returns the same bias as a function for FlexAttention. A model calls only one of the two.
+    A model that supports all methods works with any encoding. Position enters queries and keys in two ways:
+    ``before_queries_keys`` adds rows to the input of W_q and W_k, and ``at_queries_keys`` changes the projected heads.
+    It enters the scores as a bias: ``at_scores`` returns a dense tensor, and ``score_mod`` returns the same bias as a
+    function for FlexAttention. A model calls only one of these two.
 
     Raises:
         ArgumentError: ``forward`` is called on an encoding whose methods only a model can call.

@@ -78,15 +78,16 @@ def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tens
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
-    """A learned table that, in eval mode, accepts more positions than it has rows. In training it is the plain table.
+    """A learned table that, in eval mode, accepts more positions than it has rows. In training it is an ordinary one.
 
     A text within ``max_len`` reads the trained rows, bit for bit; a longer text reads the table extended to its length.
-    With "tile" and "hierarchical" a position has the same row at every length, and decoding with a cache equals reading
-    the whole text. With "linear", "cubic", "linear-corners" and "cubic-corners" the rows depend on the text's length:
-    decode with the final ``text_length``, or stretch the table once (``resize_table``).
+    With "tile" (repeats the table) and "hierarchical" (combines two rows) a position has the same row at every length,
+    and decoding with a cache equals reading the whole text. With "linear", "cubic", "linear-corners" and
+    "cubic-corners" the rows depend on the text's length: decode with the final ``text_length``, or stretch the table
+    once (``resize_table``).
 
     Args:
-        method: one of these names, or "random": new rows from N(0, s²), where s is the standard deviation of the
+        method: one of the names above, or "random": new rows from N(0, s²), where s is the standard deviation of the
             trained table. They are drawn once for ``longest`` positions, with a fixed seed, so texts of any length read
             the same rows. In float32 they equal the rows of ``resize_table``.
         longest: the number of positions, with "random"; the other methods do not take it.
@@ -94,8 +95,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     Raises:
         ArgumentError: an unknown method, or an argument that cannot be used.
-        PositionError: in training, a position past the last row; with "hierarchical", a position of N² or more; with
-            "random", of ``longest`` or more.
+        PositionError: in training, a position past the last row; with "hierarchical", a position of max_len² or more;
+            with "random", of ``longest`` or more.
 
     Examples:
         >>> import torch

@@ -36,13 +36,13 @@ def fire_interpolation(c: Tensor, threshold: Tensor, q_positions: Tensor, k_posi
 
 
 class Fire(ScoreBias):
-    """FIRE for decoders: in encoders, a distance can exceed the query's position, by which FIRE divides it.
+    """FIRE for decoders: bias f(psi(i - j) / psi(max(i, T))) of query i and earlier key j, with psi(x) = log(c x + 1).
 
     Args:
         heads: the number of heads H.
-        width: the width of the hidden layer of f; 32 in the paper.
-        c: the initial c; .1 in the paper.
-        threshold: the initial threshold; 512 in the paper, a quarter of its training length. Training learns its scale.
+        width: the width of the hidden layer of the network f; 32 in the paper.
+        c: the initial value of the learned c; .1 in the paper.
+        threshold: the initial value of the learned T; 512 in the paper, a quarter of its training length.
 
     Raises:
         ArgumentError: a width below 1, or a c or threshold that is not positive.

@@ -21,7 +21,7 @@ SMALLEST = 0.01
 
 
 class KerpleLog(ScoreBias):
-    """The logarithmic kernel, the better of the two in the paper.
+    """KERPLE's logarithmic bias -r1 log(1 + r2 |i - j|), the better of the two in the paper (arXiv:2205.09921).
 
     It starts as in the authors' code: r1 ~ U(0, 2), r2 ~ U(0, 1). The state dict holds ``r1_weight`` and
     ``r2_weight`` (H,); r1 and r2 are their softplus.
@@ -58,7 +58,7 @@ class KerpleLog(ScoreBias):
 
 
 class KerplePower(KerpleLog):
-    """The power kernel.
+    """KERPLE's power bias -r1 |i - j|^r2 (arXiv:2205.09921).
 
     It starts as in the authors' code: r1 ~ U(0, 1), r2 ~ U(0, 2). The state dict holds ``r1_weight`` and ``r2_weight``
     (H,); r1 = softplus(r1_weight) and r2 = 2 sigmoid(r2_weight).

@@ -31,7 +31,7 @@ LearnedT = TypeVar("LearnedT", bound="LearnedPositionalEmbedding")
 class LearnedPositionalEmbedding(InputEncoding):
     """Adds to each token the trained row of its position, then applies dropout.
 
-    Called as ``layer(x, position_ids=None, *, offset=0)``. Without ids, positions are 0 to L - 1. For padded texts,
+    Call it as ``layer(x, position_ids=None, *, offset=0)``. Without ids, positions are 0 to L - 1. For padded texts,
     pass ``posembed.positions.from_mask(mask)``. A position without a row raises PositionError before the lookup, on CPU
     and CUDA, and also inside a compiled graph. The state dict holds ``weight`` (N, D) only.
 
@@ -43,7 +43,7 @@ class LearnedPositionalEmbedding(InputEncoding):
             (N, D), such as ``posembed.tables.sinusoidal_table(length=N, dim=D, base=500)``.
         std: the root mean square of normal, truncated normal or sinusoidal initial values. None means .02 for the
             first two and sqrt(1/2), an amplitude of 1, for sinusoids.
-        layout: the roles of the rows, such as ``TableLayout.roberta(pad_id=1)`` for a known model.
+        layout: the roles of the rows, such as ``TableLayout.roberta(pad_id=1)``. By default, row i is position i.
         check_ids: False skips the check that every explicit id has a row. On CUDA the check waits for the GPU.
             Consecutive positions are always checked, at no cost.
 

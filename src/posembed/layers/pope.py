@@ -44,7 +44,7 @@ class PolarEmbedding(RotationEncoding):
 
     Args:
         head_dim: d, the width of one head.
-        heads: the number of key heads H. Each head has a learned delta (d,), clamped to [-2 pi, 0] as in the paper.
+        heads: the number of key heads H. Each has learned phases ``delta`` (d,), clamped to [-2 pi, 0] as in the paper.
         base: the base of the frequencies; 10,000 in the paper.
         delta_init: "zero", the paper's choice for lengths beyond the training length, or "uniform" in [-2 pi, 0].
 

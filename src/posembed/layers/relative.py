@@ -44,13 +44,13 @@ def relative_buckets(
 class T5Bias(ScoreBias):
     """T5's relative position bias, shared by all layers of a model as in T5.
 
-    Here the bias is added to scores that are divided by sqrt(d). T5 does not divide; its W_q starts smaller by that
-    factor instead.
+    The bias is added to scores that are divided by sqrt(head width). T5 does not divide; instead, its initial W_q is
+    smaller by that factor.
 
     Args:
         heads: the number of heads H.
         buckets: the number of buckets; 32 in T5.
-        max_distance: the distance beyond which all keys share a bucket; 128 in T5.
+        max_distance: keys at this distance and beyond share a bucket; 128 in T5.
         bidirectional: True for an encoder; False for a decoder, whose queries see no key after them.
         std: the scale of the normal initial values. T5 uses 1 / sqrt(D), where D is the width of the model.
 

@@ -52,8 +52,8 @@ class RollingPositionalEmbedding(InputEncoding):
         place: "queries_keys" adds the rows to the input of W_q and W_k only, in every layer; "input" adds them to
             x, once.
         init: "periodic" (sinusoids whose periods divide the ring) or "normal".
-        std: the scale of the initial rows. None means the scale of the values they are added to: 1 at queries and
-            keys, which read normalized activations, and .02 at the input, the scale of tokens.
+        std: the scale of the initial rows. None means 1 for "queries_keys", where the rows are added to normalized
+            activations, and .02 for "input", where they are added to token rows.
         dropout: the probability of dropout after the sum at the input.
 
     Raises:

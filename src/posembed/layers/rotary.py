@@ -124,7 +124,7 @@ class RotaryEmbedding(RotationEncoding):
     """RoPE over the whole width of each head; ``forward(q, k)`` rotates q and k.
 
     Args:
-        head_dim: the width of one head, d = D/H; even.
+        head_dim: d, the width of one head; even.
         base: the base of the frequencies; 10,000 in the paper.
         pairing: "half_split" (component j with j + d/2: GPT-NeoX, Llama in transformers) or "interleaved" (2j with
             2j + 1: the paper, GPT-J).
@@ -135,7 +135,7 @@ class RotaryEmbedding(RotationEncoding):
             HoPE (Chen et al. 2024, arXiv:2410.21216) ``pairs_within(L, d)`` at a training length of L.
 
     Angles are computed in float32 whatever the model's dtype: in bfloat16, adjacent positions above 256 coincide.
-    Frequencies are computed when needed, since a buffer would be cast with the model.
+    Frequencies are not stored, because a buffer would be cast with the model.
 
     Raises:
         ArgumentError: an odd head_dim, an unknown pairing, more pairs than the head has, or a scaling for another

@@ -96,9 +96,9 @@ class LinearScaling(RotaryScaling):
 class NTKScaling(LinearScaling):
     """NTK-aware scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
-    It multiplies the base by factor^(d/(d-2)), which divides the slowest frequency by the factor and keeps the
-    fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071; equations 14 to 16 of paper/yarn.pdf in
-    jquesnelle/yarn). Scaling by the ratio equals transformers' "dynamic" with factor 1.
+    It multiplies the base by factor^(d/(d-2)) for heads of width d, which divides the slowest frequency by the factor
+    and keeps the fastest (bloc97 2023; Peng et al. 2024, arXiv:2309.00071; equations 14 to 16 of paper/yarn.pdf in
+    jquesnelle/yarn). With ``original_length``, it equals transformers' "dynamic" with factor 1.
 
     Raises:
         ArgumentError: as for ``LinearScaling``.
@@ -121,9 +121,9 @@ class YarnScaling(RotaryScaling):
     """YaRN scaling by a fixed ``factor``, or by the ratio of the text's length to ``original_length``.
 
     "NTK by parts" (Peng et al. 2024, arXiv:2309.00071; equations 17 to 22 of paper/yarn.pdf in jquesnelle/yarn): pairs
-    that rotate beta_fast times or more within the original length keep their frequency, pairs that rotate beta_slow
-    times or less are interpolated, and a linear ramp joins the two groups. As in the authors' code, the ramp runs over
-    the pairs' indices and its ends are rounded outward; in equation 18 it runs over the rotations.
+    that rotate beta_fast times or more within the original length keep their frequency. Pairs that rotate beta_slow
+    times or less have it divided by the factor. A linear ramp joins the two groups. As in the authors' code, the ramp
+    runs over the pairs' indices and its ends are rounded outward; in equation 18 it runs over the rotations.
 
     Raises:
         ArgumentError: a factor below 1, a length below 2, or a beta_fast that is not above beta_slow.
@@ -172,8 +172,8 @@ class Llama3Scaling(RotaryScaling):
     """Llama 3.1's scaling (Llama team 2024, arXiv:2407.21783) by ``factor``, or by text length / ``original_length``.
 
     As in the authors' code, pairs that rotate more than high_frequency_factor times within the original length keep
-    their frequency, pairs that rotate less than low_frequency_factor times are interpolated, and pairs in between are a
-    mixture, linear in the number of rotations.
+    their frequency. Pairs that rotate less than low_frequency_factor times have it divided by the factor. Pairs in
+    between get a mixture of both, linear in the number of rotations.
 
     Raises:
         ArgumentError: a factor below 1, a length below 2, or a high_frequency_factor that is not above the low one.
@@ -205,9 +205,9 @@ class LongRopeScaling(RotaryScaling):
     """LongRoPE scaling: texts up to the original length use the short factors, longer texts the long factors.
 
     Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
-    ``factor`` is the extension of the whole model, such as Phi-3's max_position_embeddings divided by its original
-    length. It sets the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
-    The first tokens of a text, at positions below ``initial_tokens``, keep their training frequencies.
+    ``factor`` is the model's extended length divided by its original length, such as 131,072 / 4,096 for Phi-3. It sets
+    the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length. The first tokens of a text, at
+    positions below ``initial_tokens``, keep their training frequencies.
 
     Raises:
         ArgumentError: factors that are not positive, or not one for each pair, or fewer than 0 initial tokens.

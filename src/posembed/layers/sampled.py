@@ -22,12 +22,12 @@ SAMPLERS = ("shifted", "randomized", "skipped")
 class SampledPositionalEmbedding(LearnedPositionalEmbedding):
     """A learned table with a row for each position of the longest text, trained on shorter texts at random positions.
 
-    ``training_positions`` draws the random positions; at test time positions are 0, 1, 2, ... Everything else is as
-    in the plain table.
+    ``training_positions`` draws the random positions; at test time positions are 0, 1, 2, ... Everything else is as in
+    ``LearnedPositionalEmbedding``.
 
     Args:
         sampler: "shifted" (one offset per sequence), "randomized" (any positions of the table, in order) or "skipped"
-            (two runs with a gap between).
+            (two consecutive runs with a gap between them).
         max_len, dim, dropout, init, std: as in ``LearnedPositionalEmbedding``.
 
     Raises:

@@ -19,17 +19,17 @@ from posembed.tables.fill import check_even, sinusoids
 
 
 class SinusoidalPositionalEmbedding(InputEncoding):
-    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no last position.
+    """Adds to each token the sinusoids of its position, then applies dropout. It has no weights and no maximum length.
 
     Args:
         dim: the width D, even.
-        scale: the factor on the rows, whose norm is otherwise sqrt(D/2). The paper scales the tokens by sqrt(D)
-            instead. Either way, rows and tokens should have similar scales.
+        scale: the factor on the rows. At 1 their norm is sqrt(D/2). The paper scales the tokens by sqrt(D) instead.
+            Either way, rows and tokens should have similar scales.
         base: the base of the wavelengths; 10,000 in the paper.
         interleaved: True alternates sines and cosines (the paper). False puts all sines first (fairseq, tensor2tensor).
         dropout: the probability of dropout after the sum in training.
 
-    Rows are computed in float64 when needed, since a stored table would be cast with the model.
+    Rows are computed in float64 in each call, because a stored table would be cast with the model.
 
     Raises:
         ArgumentError: an odd dim.
@@ -40,7 +40,7 @@ class SinusoidalPositionalEmbedding(InputEncoding):
         >>> sinusoidal = SinusoidalPositionalEmbedding(64)
         >>> sinusoidal(torch.randn(2, 10, 64)).shape
         torch.Size([2, 10, 64])
-        >>> sinusoidal.rows(torch.tensor([1_000_000])).shape  # no position is the last
+        >>> sinusoidal.rows(torch.tensor([1_000_000])).shape  # every position has a row
         torch.Size([1, 64])
     """
 
@@ -88,9 +88,9 @@ class SinusoidalGridEmbedding(PatchEncoding):
         grid: (height, width) in patches.
         dim: the width D, a multiple of 4.
         special: the number of tokens before the patches; nothing is added to them.
-        extent: the (height, width) over which the cells are spread evenly, such as the training grid. None means
-            ``grid``.
-        scale: the factor on the rows, whose norm is otherwise sqrt(D/2).
+        extent: the (height, width) over which the rows and columns are spread evenly, such as the training grid. None
+            means ``grid``.
+        scale: the factor on the rows. At 1 their norm is sqrt(D/2).
         dropout: the probability of dropout after the sum in training.
 
     Raises:

@@ -34,10 +34,10 @@ AUTHORS_WIDTH = 768
 
 
 class Tupe(ScoreBias):
-    """TUPE. Adds to the scores the position logits of a learned table, which has its own projections.
+    """TUPE. Adds to the scores the query-key logits of learned position rows, which have their own projections.
 
-    A model calls ``at_queries_keys``, which divides the queries by sqrt(2), and adds ``at_scores``. The sum of both
-    terms then has the scale of one term.
+    A model calls ``at_queries_keys``, which divides the queries by sqrt(2), and adds ``at_scores``. The sum of content
+    logits and position logits then has the scale of either.
 
     Args:
         max_len: N, the number of positions.
@@ -47,8 +47,9 @@ class Tupe(ScoreBias):
             position 0 as the query, one for position 0 as the key of another query (equation 9). Row 0 is then unused.
         relative: a bias by distance to add, such as ``T5Bias(heads)``: TUPE-R. None is TUPE-A. With ``reset_first`` the
             bias does not apply to position 0.
-        std: the scale of the initial U. None means .02 sqrt(768 / D), which gives projected rows the same scale as the
-            authors' .02 at their width of 768. The initial rows have a scale of .02, which the norm removes.
+        std: the scale of the initial projections U_q and U_k. None means .02 sqrt(768 / D), which gives projected rows
+            the same scale as the authors' .02 at their width of 768. The initial rows have a scale of .02, which the
+            norm removes.
 
     The state dict holds the rows ``weight`` (N, D), ``norm_weight`` and ``norm_bias`` (D,), and ``projection_weight``
     (2 D, D) and ``projection_bias`` (2 D,): U_q above U_k. With ``reset_first`` also ``first_weight`` (2, H).

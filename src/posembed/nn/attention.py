@@ -196,7 +196,7 @@ class Linear(nn.Linear):
 
 
 class Attention(Positioned):
-    """Attention that applies all parts of an encoding: rows, rotation, bias, window and log-length scale.
+    """Attention that applies all parts of an encoding: rows, rotation, bias, window and log-length factor on queries.
 
     Projections have no biases. Dropout applies to the output.
 

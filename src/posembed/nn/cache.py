@@ -20,14 +20,15 @@ NO_GRADIENTS = "a cache holds no gradients: call the model under torch.no_grad()
 
 
 class KeyValueCache(ChecksCalls):
-    """The keys and values of the tokens that a decoder has read: two tensors (layers, B, Hk, max_len, D/H).
+    """The keys and values of the tokens that a decoder has read: tensors (layers, B, key heads, max_len, head width).
 
     ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates a cache. Keys are stored after the rotation by
     their positions if no later token changes that rotation (``RotationEncoding.turns_are_final``). Otherwise they are
     stored before the rotation, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
 
     Raises:
-        ArgumentError: more tokens or another batch size than the cache was made for, another model, or gradients.
+        ArgumentError: more tokens or another batch size than the cache was made for, keys of another model, or keys
+            with gradients.
 
     Examples:
         >>> import torch

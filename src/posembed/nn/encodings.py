@@ -54,7 +54,7 @@ Use = Literal["decoder", "encoder", "images"]
 @checks_arguments
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """The sizes of the model that an encoding is built for; None means unknown.
+    """The sizes of the model that an encoding is built for. None means unknown, unless the argument says otherwise.
 
     Args:
         dim: the width D.
@@ -63,12 +63,12 @@ class Sizes:
         max_len: the training length in tokens.
         longest: the length of the longest text at test time, in tokens. None means max_len.
         window: the causal window in tokens, for encodings that need one and for names with "+window".
-        ring: the number of rows of "rolling". None means the window.
+        ring: the number of rows of the encoding "rolling". None means the window.
         rope_factors: the factors of "rope-longrope", one per pair of components of a head.
         grid: (height, width) of an image in patches; one token precedes the patches.
         causal: True for a decoder, False for an encoder.
         dropout: the probability of dropout where rows are added to the input.
-        layers: the number of layers. None builds one encoding, even if its parameters are per layer.
+        layers: the number of layers. None builds one encoding, even if each layer should have its own.
 
     Raises:
         ArgumentError: a size below 1, or sizes that do not fit each other.
@@ -383,14 +383,14 @@ def needs_window(name: str) -> bool:
 
 @checks_arguments
 def encoding_by_name(name: str, sizes: Sizes) -> PositionEncoding:
-    """Builds the encoding with this name in ``ENCODINGS``, which may end in ``SUFFIXES``: "rope+window".
+    """Builds the encoding with this name in ``ENCODINGS``. The name can end in one of ``SUFFIXES``: "rope+window".
 
     "rope+window/none" names the encodings of successive layers, in a cycle: see ``PerLayer``. The encoding is for
     images if ``sizes`` has a grid; otherwise ``sizes.causal`` decides between a decoder and an encoder.
 
     Raises:
-        ArgumentError: an unknown name, an encoding that is not for this use, or a size that the encoding needs
-            and that is None or does not fit.
+        ArgumentError: an unknown name, an encoding that does not support such a model, or a size that the encoding
+            needs and that is None or does not fit.
 
     Examples:
         >>> from posembed.nn import Sizes, encoding_by_name
@@ -442,7 +442,8 @@ def encoding(name: str, **sizes: Any) -> PositionEncoding:
     """Builds an encoding by its name: ``encoding_by_name`` with the fields of ``Sizes`` as arguments.
 
     Args:
-        name: a name in ``posembed.nn.ENCODINGS``, optionally with "+window" or "+logn"; or one per layer, "rope/none".
+        name: a name in ``posembed.nn.ENCODINGS``, optionally with "+window" or "+logn"; or one name per layer, as in
+            "rope/none".
         sizes: ``dim``, and those that the encoding needs among ``heads``, ``kv_heads``, ``max_len``, ``longest``,
             ``window``, ``ring``, ``rope_factors``, ``grid``, ``causal``, ``dropout`` and ``layers``;
             ``posembed.nn.Sizes`` explains them.

@@ -31,14 +31,14 @@ ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 class Memory(ChecksCalls, in_a_pass=True):
     """The outputs of an encoder, to which all layers of a decoder attend, with their mask and positions.
 
-    A decoder makes one from its arguments ``memory`` and ``memory_mask``. Your own layers get it in ``Positions``.
+    A decoder makes a Memory from its arguments ``memory`` and ``memory_mask``. Your own layers get it in ``Positions``.
 
     Args:
         x: the outputs (B, S, D).
         mask: (B, S), 1 for a token and 0 for padding, as in the call of the encoder.
         encoding: the encoding of cross-attention, with the queries at the decoder's positions and the keys at
             ``position_ids``. None means no position.
-        position_ids: (S,), (1, S) or (B, S). None means consecutive ids, which skip padding.
+        position_ids: (S,), (1, S) or (B, S). None means ids that count from 0 and skip padding.
 
     Raises:
         ArgumentError: an ``x`` of another shape, or a mask or ids that do not fit it.

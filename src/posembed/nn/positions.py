@@ -42,17 +42,18 @@ Project = Callable[[Tensor], Tensor]
 
 
 class Positions(ChecksCalls, in_a_pass=True):
-    """One encoding and the layout of the tokens in one forward pass, shared by the layers of a model.
+    """An encoding and the positions and masks of the tokens in one forward pass, shared by the layers of a model.
 
     A model creates a Positions object in each call. Its methods call the encoding, in the order of a forward pass:
     ``at_input`` once, then in each layer ``of_tokens``, ``rows``, ``turn_and_extend``, ``scale`` and ``attend``. If the
     layers' encodings differ (``PerLayer``), layer i calls the methods of ``of_layer(i)``.
 
     Args:
-        x: the tokens (B, L, D). Only their shape, type and device are used.
+        encoding: the encoding of all layers, or a PerLayer.
+        x: the tokens (B, L, D). Only their shape, dtype and device are used.
         causal: True lets token i see the tokens up to i, within the encoding's window; False lets it see all tokens.
         position_ids, offset, mask, segment_ids, cu_seqlens, text_length, cache: as in ``Attention``'s forward.
-            ``commit`` adds the tokens to the cache, after the last layer.
+            After the last layer, ``commit`` adds the tokens to the cache.
         memory: the outputs of an encoder, for layers with cross-attention. After the first call with a cache
             it may be None: that call's memory is read again.
 

@@ -162,7 +162,7 @@ class EncoderLayer(_Layer):
 
 
 class DecoderLayer(_Layer):
-    """An ``EncoderLayer`` with causal attention instead: token i sees only the tokens up to i.
+    """An ``EncoderLayer`` with causal attention: token i sees only the tokens up to i.
 
     Raises:
         ArgumentError: sizes or names that do not fit.
@@ -237,7 +237,7 @@ class _Stack(_AttendingToMemory):
 class Encoder(_Stack):
     """A stack of EncoderLayers. With pre-norm, a LayerNorm follows the last layer.
 
-    Call it like ``Attention``, on embedded tokens or patches. The model adds its own embeddings and heads.
+    Call it like ``Attention``, on embedded tokens or patches. Your model adds the embeddings and the output heads.
 
     Args:
         layers: the number of layers.
@@ -270,8 +270,8 @@ class Decoder(_Stack):
     With a cache (``new_cache``), reading token by token gives the same results as reading the whole text. If positions
     depend on the length of the text (RoPE with a scaling, stretched tables), pass the final ``text_length`` each time.
 
-    With ``cross_attention=True`` it is the decoder of an encoder-decoder. Build both with the same encoding object to
-    share its parameters, such as one learned table.
+    With ``cross_attention=True`` it is the decoder of an encoder-decoder. Build encoder and decoder with the same
+    encoding object to share its parameters, such as one learned table.
 
     Raises:
         ArgumentError: sizes or names that do not fit.
@@ -304,9 +304,9 @@ def _layers(model: nn.Module) -> list[_Layer]:
 def gpt2_init_(model: nn.Module) -> None:
     """Draws the weights of a model's linear layers and embeddings as GPT-2 does, and sets its biases to 0.
 
-    The standard deviation is .02, and .02 / sqrt(m) for the m matrices that add to the residual stream of a stack: two
-    in each layer, three with cross-attention. Layers outside a stack count as one stack. The parameters of encodings
-    stay unchanged.
+    The standard deviation is .02. For the m matrices that add to the residual stream of a stack (two in each layer,
+    three with cross-attention), it is .02 / sqrt(m). Layers outside a stack count as one stack. The parameters of
+    encodings stay unchanged.
 
     Examples:
         >>> from posembed.nn import Decoder, gpt2_init_

@@ -28,12 +28,12 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
 
     Both axes are logarithmic. A flat line means that the encoding holds past the training length, and a rising line
     that it gets worse. The y axis ends at about four times the lowest perplexity. If a line leaves the plot, its name
-    shows its last value. A cross marks where a table ends; its last position is beside its name.
+    shows its last value. A cross marks where a table ends; its last position is next to the name of its line.
 
     Args:
-        comparison: what ``posembed.compare("lengths", ...)`` returns, or perplexities, above 0, by name and length:
-            ``{"learned": {64: 4.1, 128: None}}``, None where there is no position.
-        trained: the training length, drawn as a dotted line. A comparison has its own.
+        comparison: what ``posembed.compare("lengths", ...)`` returns, or positive perplexities by name and length, such
+            as ``{"learned": {64: 4.1, 128: None}}``. None means that the encoding has no positions at this length.
+        trained: the training length, drawn as a dotted line. Not used for a comparison, which has its own.
         ax: the Axes to draw on. None means a new figure. The names are to the right of the Axes.
         title: as in ``heatmap``.
 

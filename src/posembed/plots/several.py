@@ -30,10 +30,10 @@ HOW_ALIKE = {"procrustes_distance": "Procrustes distance", "cka": "CKA", "shared
 def compare(
     tables: Mapping[str, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws tables side by side: the cosines of their rows, their similarity by distance, and their variance.
+    """Draws tables side by side: the cosines of their rows, their similarity by distance, and their variance shares.
 
-    For two tables of the same length it also writes the numbers of ``posembed.tables.compare_tables``, each with its
-    value for tables that share nothing.
+    For two tables of the same length it also writes the measures of ``posembed.tables.compare_tables``, each with its
+    value for unrelated tables.
 
     Args:
         tables: tables by name, each as in ``heatmap``.

@@ -127,7 +127,7 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
         table, key, ax, title: as in ``heatmap``.
 
     Returns:
-        The Axes: waves in the length of the table from left to right, up to 16 components from top to bottom.
+        The Axes: frequency from left to right, up to 16 components from top to bottom.
 
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
@@ -161,14 +161,15 @@ def directions(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws each row's coordinates along the strongest directions: one line per direction, or maps if there is a grid.
+    """Draws each row's coordinates along the strongest principal components: lines, or maps if there is a grid.
 
-    A slope distinguishes distant rows, and waves distinguish neighbours. A spike is a row with a direction of its own.
+    A slope distinguishes distant rows, and waves distinguish neighbours. A spike marks a row with a direction of its
+    own.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
         grid: as in ``similarity``.
-        number: the number of directions.
+        number: the number of components.
 
     Returns:
         The Axes, whose ``child_axes`` are the lines or the maps.

@@ -42,7 +42,7 @@ def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
             checkpoint. Rows that hold no position (padding, class token) are left out.
         key: the name of one table, if a checkpoint or a module has several.
         ax: the Axes to draw on. None means a new figure.
-        title: replaces the default title. Notes, such as on rows that cannot be drawn, follow it.
+        title: replaces the default title. Notes, such as one on rows that cannot be drawn, are appended.
 
     Returns:
         The Axes.
@@ -84,11 +84,12 @@ def similarity(
     """Draws the cosine of every pair of rows.
 
     Red is similar, white unrelated, blue opposite. Stripes along the diagonal show that similarity depends on the
-    distance. For the cells of an image it draws nine maps instead, each with the cosine of every cell to one cell.
+    distance. For the patches of an image it draws nine maps instead: the cosines of one patch to all patches.
 
     Args:
         table, key, ax, title: as in ``heatmap``.
-        grid: (height, width) of a tensor whose rows are the cells of an image. Layers and checkpoints have their own.
+        grid: (height, width) of a tensor whose rows are the patches of an image. Layers and checkpoints store their
+            own.
         colorbar: whether to draw the scale at the right.
 
     Returns:
@@ -171,14 +172,14 @@ def norms(
     ax: Axes | None = None,
     title: str | None = None,
 ) -> Axes:
-    """Draws the norm of each row. One line per table.
+    """Draws the norm of each row of a table. One line per table.
 
     A row whose norm stands out has a special role, or was never trained.
 
     Args:
         table: as in ``heatmap``, or several tables by name.
         key, ax, title: as in ``heatmap``.
-        marked: the numbers of the rows to mark, such as those that ``posembed.tables.check_table`` reports.
+        marked: the row numbers to mark, such as those that ``posembed.tables.check_table`` reports.
 
     Returns:
         The Axes.
@@ -204,7 +205,7 @@ def norms(
 def neighbours(
     table: Source | Mapping[str, Source], *, key: str | None = None, ax: Axes | None = None, title: str | None = None
 ) -> Axes:
-    """Draws the cosine between each row and the next. One line per table.
+    """Draws the cosine between each row of a table and the next row. One line per table.
 
     Args:
         table: as in ``heatmap``, or several tables by name.

@@ -34,7 +34,7 @@ def consecutive(
     If ``offset`` is a tensor, the ids are on its device, and ``device`` is ignored.
 
     Raises:
-        ArgumentError: a length or an offset that is negative or no whole number.
+        ArgumentError: a length or an offset that is negative or not a whole number.
 
     Examples:
         >>> from posembed.positions import consecutive
@@ -147,7 +147,7 @@ def from_mask(mask: Shaped[Tensor, "... L"], *, padding: int = 0) -> Integer[Ten
 
 @checks_arguments
 def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding: int = 0) -> Integer[Tensor, "... L"]:
-    """Numbers the tokens in token_ids (L,) or (B, L) from 0, skipping ``pad_id``, as fairseq and RoBERTa do.
+    """Numbers tokens (L,) or (B, L) from 0, as fairseq and RoBERTa do. Skips ``pad_id``, which gets the id ``padding``.
 
     Raises:
         ArgumentError: a sequence of only padding, or a pad_id that is not a whole number.
@@ -163,7 +163,7 @@ def from_token_ids(token_ids: Integer[Tensor, "... L"], pad_id: int, *, padding:
 
 @checks_arguments
 def from_cu_seqlens(cu_seqlens: Integer[Tensor, "... S"], length: Amount) -> Tensor:
-    """Numbers the tokens of each packed sequence from 0: (L,).
+    """Numbers the tokens of each packed sequence from 0. Returns (length,), where ``length`` counts all packed tokens.
 
     cu_seqlens (S + 1,) holds the start of each sequence and the end of the last sequence.
 
@@ -216,7 +216,7 @@ def from_separators(
         mask: as in ``from_mask``, with 1 for a token. Padding is not counted, and gets the id 0.
 
     Raises:
-        ArgumentError: ids that are not integers, or a mask of another shape, or one that ``from_mask`` refuses.
+        ArgumentError: ids that are not integers, or a mask of another shape or with values that ``from_mask`` refuses.
 
     Examples:
         >>> import torch
@@ -249,7 +249,7 @@ def changes_of_segment(segment_ids: Tensor) -> Tensor:
 def contiguous_shard(
     length: Amount, rank: Amount, world_size: Count, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (L / world_size,).
+    """Returns the ids of piece ``rank`` of ``world_size`` equal pieces of a sequence: (length / world_size,).
 
     The ids serve twice: ``x[:, ids]`` is the shard, and ``layer(shard, ids)`` reads the rows that belong to it.
 
@@ -268,10 +268,10 @@ def contiguous_shard(
 def zigzag_shard(
     length: Amount, rank: Amount, world_size: Count, *, device: torch.device | str | None = None
 ) -> Tensor:
-    """Returns the ids of an early piece and of its mirror image, a late piece: (L / world_size,).
+    """Returns the ids (length / world_size,) of process ``rank``: an early piece and its mirror image, a late piece.
 
-    If W processes share 2 W pieces, rank r holds pieces r and 2 W - 1 - r, so that ring attention under a causal mask
-    gives every process the same work.
+    The sequence has 2 W equal pieces for W = world_size processes. Rank r holds pieces r and 2 W - 1 - r, so that ring
+    attention under a causal mask gives every process the same work.
 
     Raises:
         ArgumentError: a rank that does not exist, or a length that is not a multiple of 2 W.

@@ -38,7 +38,7 @@ def keep_first(tokens: Shaped[Tensor, "B L ..."], max_len: Count) -> Tensor:
 
 @checks_arguments
 def keep_last(tokens: Shaped[Tensor, "B L ..."], max_len: Count) -> Tensor:
-    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Count their positions from 0.
+    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Number their positions from 0.
 
     Raises:
         ArgumentError: a max_len below 1.
@@ -56,7 +56,7 @@ def keep_last(tokens: Shaped[Tensor, "B L ..."], max_len: Count) -> Tensor:
 def keep_head_and_tail(tokens: Shaped[Tensor, "B L ..."], max_len: Count, *, head: Amount) -> Tensor:
     """Keeps up to ``max_len`` tokens of each sequence (B, L, ...): the first ``head`` and then the last tokens.
 
-    Sun et al. 2019 (1905.05583) classify long texts best with the first 128 and the last 382 tokens.
+    Sun et al. 2019 (arXiv:1905.05583) classify long texts best with the first 128 and the last 382 tokens.
 
     Raises:
         ArgumentError: a max_len below 1, or a head above max_len.
@@ -81,9 +81,9 @@ def sliding(
 ) -> Tensor:
     """Returns the ids of ``length`` tokens after ``offset`` earlier tokens, in a window of ``max_len`` tokens.
 
-    The first ``max_len`` tokens are consecutive. After them the window slides along the stream and the newest
-    token keeps the last position, as in the cache of StreamingLLM (2309.17453). Returns (L,), or (B, L) for offsets
-    (B,). Cached tokens keep their positions; StreamingLLM renumbers them.
+    The first ``max_len`` tokens have consecutive ids. After them, the newest token always has the last id,
+    ``max_len - 1``, as in StreamingLLM (arXiv:2309.17453). Cached tokens keep their ids here; StreamingLLM renumbers
+    them. Returns (L,), or (B, L) for offsets (B,).
 
     Raises:
         ArgumentError: more new tokens than the window holds.

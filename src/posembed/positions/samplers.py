@@ -27,7 +27,7 @@ Source = torch.Generator | None
 
 @checks_arguments
 def shifted(batch: Amount, length: Amount, *, max_shift: Amount, generator: Source = None) -> Integer[Tensor, "B L"]:
-    """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L) (SHAPE, 2109.05644).
+    """Draws a start k ~ U{0 .. max_shift} for each sequence and counts from it: (B, L) (SHAPE, arXiv:2109.05644).
 
     Raises:
         ArgumentError: a negative max_shift.
@@ -45,7 +45,7 @@ def shifted(batch: Amount, length: Amount, *, max_shift: Amount, generator: Sour
 
 @checks_arguments
 def randomized(batch: Amount, length: Amount, *, max_len: Amount, generator: Source = None) -> Integer[Tensor, "B L"]:
-    """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L) (2305.16843).
+    """Draws L distinct, sorted positions from 0 .. max_len - 1 for each sequence: (B, L) (arXiv:2305.16843).
 
     Raises:
         ArgumentError: more tokens than positions.
@@ -65,7 +65,7 @@ def randomized(batch: Amount, length: Amount, *, max_len: Amount, generator: Sou
 def skipped(
     batch: Amount, length: Amount, *, max_len: Amount, chunks: Count = 2, generator: Source = None
 ) -> Integer[Tensor, "B L"]:
-    """Draws random skips between chunks of consecutive ids: (B, L) (PoSE, 2309.10400, equation 4).
+    """Draws random skips between chunks of consecutive ids: (B, L) (PoSE, arXiv:2309.10400, equation 4).
 
     Chunk i is shifted by u_i ~ U{u_(i-1) .. max_len - L}, u_0 = 0. The chunk boundaries are drawn uniformly.
 
@@ -101,7 +101,7 @@ def augmented(
     max_scale: Annotated[float, Ge(1)] = 1.0,
     generator: Source = None,
 ) -> Float[Tensor, "B L"]:
-    """Draws real-valued positions s (p + d + e_p): (B, L), float32 (CAPE, 2106.03143).
+    """Draws real-valued positions s (p + d + e_p), p = 0 .. L - 1: (B, L), float32 (CAPE, arXiv:2106.03143).
 
     Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
     e_p ~ U(-max_jitter, max_jitter). Use such positions only with encodings that are functions of position: a table
@@ -132,9 +132,9 @@ def abacus(
     max_shift: Amount = 0,
     generator: Source = None,
 ) -> Integer[Tensor, "B L"]:
-    """Numbers the digits of each number from 1 + k, k ~ U{0 .. max_shift} per batch. Other tokens get 0 (2405.17399).
+    """Numbers each number's digits from 1 + k, k ~ U{0 .. max_shift} per batch. Other tokens get 0 (arXiv:2405.17399).
 
-    Numbers in token_ids (B, L) are written least significant digit first; digit_ids are the tokens of the digits.
+    Numbers in token_ids (B, L) are written least significant digit first. digit_ids are the token ids of the digits.
     Returns (B, L). The paper trains with ``max_shift=99``.
 
     Raises:
@@ -161,7 +161,7 @@ def coupled(
     max_start: Count = 1,
     generator: Source = None,
 ) -> Integer[Tensor, "B L"]:
-    """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence (2405.20671).
+    """Gives digits of equal significance the same id, from a start ~ U{1 .. max_start} per sequence (arXiv:2405.20671).
 
     token_ids (B, L) are texts such as ``653+49=207``: operands have their most significant digit first; the answer,
     after ``equals_id``, has its least significant digit first. The symbol after an operand gets the start, the digit

@@ -105,7 +105,7 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     """Loads a checkpoint with the library that its users will use, and runs the model.
 
     Reports missing and unused weights, limits in files above the table's length, whether the model runs at its full
-    size, and whether texts within the old length get the same outputs as before.
+    size, and whether texts within the length of ``against`` get the same outputs from both models.
 
     Args:
         source: a folder or a hub name of transformers, sentence-transformers or timm.

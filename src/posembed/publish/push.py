@@ -54,10 +54,10 @@ class Push:
 def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run: bool = False) -> Push:
     """Uploads a folder, or one file of weights, to the Hugging Face Hub in one commit.
 
-    The repository is created if it does not exist: private, unless ``public``. If neither the folder nor the repository
-    has a model card, one is written for the upload; the folder's card is uploaded with the base model and tags added.
-    The folder is not changed. Hidden files are left out. The same commit deletes weights in the repository that a
-    loader might take instead of the new ones: a single file if the new ones are shards, or the reverse.
+    The repository is created if it does not exist: private, unless ``public``. A model card in the folder is uploaded
+    with the base model and tags added. If neither the folder nor the repository has a card, one is generated for the
+    upload. The folder is not changed. Hidden files are left out. The same commit deletes weights in the repository that
+    a loader might take instead of the new ones: a single file if the new ones are shards, or the reverse.
 
     Args:
         out: the folder or file.

@@ -59,8 +59,8 @@ def compare_tables(a: Table, b: Table) -> TableComparison:
         shared_subspace       |U_a^T U_b|_F^2 / min(K_a, K_b), the mean squared cosine of the principal angles
                               (Björck and Golub 1973)
 
-    ``floor`` is the mean over random orders of b's rows: exact for the last two measures, over 8 orders for the first.
-    The cka of random tables is not small if they are wide: with D > N it is above 1/2.
+    ``floor`` holds the means of the measures over random orders of b's rows: exact for the last two measures, over 8
+    orders for the first. The cka of random tables is not small if they are wide: with D > N it is above 1/2.
 
     Args:
         a: a floating-point tensor or array (N, D), (1, N, D) or (N, 1, D), or a layer with a learned table, whose rows
@@ -160,8 +160,8 @@ def linear_shift(table: Table, k: int) -> float:
     ``linear_shift(table[order], k)``.
 
     The function is affine, fitted to the N - |k| pairs of rows by ridge regression. The errors are leave-one-out
-    errors, e / (1 - h) (Allen 1974), so that a wide table cannot memorize its own rows. The result is the best R^2 over
-    15 penalties and at least 0. It is NaN if the rows p + k are all equal.
+    errors, e / (1 - h) for a residual e and a leverage h (Allen 1974), so that a wide table cannot memorize its own
+    rows. The result is the best R^2 over 15 penalties and at least 0. It is NaN if the rows p + k are all equal.
 
     Args:
         table: as in ``compare_tables``; computed in float64.

@@ -48,7 +48,7 @@ def check_even(dim: int) -> None:
 
 @checks_arguments
 def sinusoidal_table(length: Amount, dim: Count, *, base: Positive = 10000.0, interleaved: bool = True) -> Tensor:
-    """Returns the sinusoids of positions 0 .. length - 1, (length, dim).
+    """Returns sinusoids of positions 0 .. length - 1, (length, dim). Sines and cosines alternate if ``interleaved``.
 
     Raises:
         ArgumentError: an odd dim, or a base that is not positive.

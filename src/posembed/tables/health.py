@@ -70,7 +70,7 @@ UNREACHED = (
 
 @dataclass(frozen=True)
 class Finding:
-    """One problem of a table. ``what`` and ``rows`` are for programs, the other fields for people.
+    """A problem of a table. ``what`` and ``rows`` are for programs; ``figure``, ``meaning`` and ``remedy`` are text.
 
     Examples:
         >>> from posembed.tables import check_table, sinusoidal_table
@@ -242,7 +242,7 @@ def _of_rare(rows: Tensor, places: Tensor) -> Iterator[Finding]:
 def check_scale(
     tokens: Float[Tensor, "... D"], table: Table, *, layout: TableLayout | None = None
 ) -> tuple[Finding, ...]:
-    """Compares the scales of tokens and of the rows added to them. Returns one finding if either drowns the other.
+    """Compares the scales of tokens and of the rows added to them. Returns one finding if either is far larger.
 
     A table of zeros, which a model fills by training, gives no finding.
 
@@ -252,7 +252,7 @@ def check_scale(
         layout: as in ``check_table``.
 
     Raises:
-        ArgumentError: tokens and rows of different widths, or a layer without rows.
+        ArgumentError: tokens and rows of different widths, or a layer without a table.
 
     Examples:
         >>> import torch

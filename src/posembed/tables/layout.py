@@ -58,9 +58,10 @@ class Axis:
 
     Args:
         name: "height" and "width" (image), "time" (video), "frequency" and "time" (sound), or any other name.
-        size: the number n of cells along the axis.
-        relative: whether the rows are the 2 n - 1 differences -(n - 1) .. n - 1 of two cells, instead of the n cells.
-        signed: False if relative rows are the n distances 0 .. n - 1 of two cells instead, as in LeViT.
+        size: n, the number of positions along the axis.
+        relative: whether the rows stand for the 2 n - 1 differences -(n - 1) .. n - 1 of two positions, not for n
+            positions.
+        signed: False if relative rows stand for the n distances 0 .. n - 1 instead, as in LeViT.
 
     Raises:
         ArgumentError: a name that is not text, a size below 1, or ``signed=False`` without ``relative=True``.
@@ -111,8 +112,8 @@ class TableLayout:
         reserved: the number of leading rows that no position reads (fairseq counts positions from ``pad_id + 1``).
         pad_row: the reserved row that padding reads, or None if the model has none.
         prefix: the number of rows of special tokens before the positions (class, distillation).
-        grid: (height, width) if the positions are the cells of a grid, row by row; None for a sequence and for a
-            grid of unknown size.
+        grid: (height, width) if the positions form a grid, stored row by row; None for a sequence and for a grid of
+            unknown size.
         tail: the number of rows of special tokens after the positions.
         axes: the axes of the positions, the last one changing fastest; () for a sequence of any length. A grid is
             the axes height and width: give ``grid`` or ``axes``, not both.
@@ -121,9 +122,9 @@ class TableLayout:
         columns: None, or the width D of a row if the last dimension stores whole tables (N, D) one after the other.
             ``dims`` then names this dimension.
         blocks: None, or the numbers of blocks along (height, width) if a grid is stored block by block. ``dims`` then
-            names the dimension of the blocks and that of the cells in a block; each counts row by row.
+            names the dimension of the blocks and that of the positions in a block, each in row-major order.
 
-    "Length" always means the number of positions that the table holds. On relative axes, these are differences.
+    "Length" always means the number of positions that the table holds. On relative axes, it counts differences.
 
     Raises:
         ArgumentError: numbers that no table can have, a pad_row that is not reserved, an unknown or repeated axis or

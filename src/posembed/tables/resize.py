@@ -42,22 +42,22 @@ def resize_table(
     Args:
         table: (N, D), (1, N, D) or (N, 1, D), floating; or of any shape, if ``layout.dims`` says which of its
             dimensions are positions.
-        length: the new number of positions, for positions in a line.
+        length: the new number of positions, for a sequence.
         grid: the new (height, width), for a layout with a grid.
-        sizes: the new sizes of some or all axes by name, for a layout with axes. A relative axis of size n has the
-            2 n - 1 differences of n cells.
+        sizes: the new sizes of some or all axes by name, for a layout with axes. A relative axis of size n has 2 n - 1
+            rows, one per difference.
         method: a name, or a function from (rows (n, D), length) to (length, D), or from (rows (h, w, D), grid) to
             (height, width, D), such as ``partial(hierarchical, alpha=0.3)``. The names (and defaults) are in
-            ``TEXT_METHODS`` for positions in a line ("tile", which truncates if the table gets shorter),
-            ``GRID_METHODS`` for a grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for a relative height and
-            width ("bicubic"), ``LIMITED_METHODS`` for clipped differences ("extend"), and ``LINE_METHODS`` or
-            ``DIFFERENCE_METHODS`` for another single axis ("linear"). The axes "number", "distance", "bucket" and
-            "query" have their own methods.
+            ``TEXT_METHODS`` for a sequence ("tile", which truncates if the table gets shorter), ``GRID_METHODS`` for a
+            grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for a relative height and width ("bicubic"),
+            ``LIMITED_METHODS`` for relative positions clipped at a maximum ("extend"), and for any other single axis
+            ``LINE_METHODS``, or ``DIFFERENCE_METHODS`` if it is relative ("linear"). The axes "number", "distance",
+            "bucket" and "query" have their own methods.
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:
-        A new tensor with the table's dimensions, dtype and device: (M, D), (1, M, D) or (M, 1, D). If the size
-        does not change, any method returns a copy.
+        A new tensor of M rows with the table's dimensions, dtype and device: (M, D), (1, M, D) or (M, 1, D). If the
+        size does not change, any method returns a copy.
 
     Raises:
         ArgumentError: a table, size or method that cannot be used, or a size or method that does not fit the table.

@@ -59,12 +59,13 @@ def tune_checkpoint(
     progress: Progress = silent,
     **settings: Any,
 ) -> Tuned:
-    """Resizes a checkpoint, fine-tunes it on long texts, and measures whether the longer table pays.
+    """Resizes a checkpoint, fine-tunes it on long texts, and measures whether the longer table improves results.
 
-    Measures on held-out documents: the fine-tuned model on whole documents and in chunks; the original, truncated and
-    in chunks; and the same fine-tuning at the old length, on the same tokens, in chunks. Writes the fine-tuned model to
-    ``out``, and the one fine-tuned at the old length to ``out``-at-LENGTH. ``out``.tune keeps the fine-tunings of all
-    seeds and their measurements: the same call continues after a kill, and returns a finished result again.
+    Measures three models on held-out documents: the fine-tuned model on whole documents and in chunks; the original on
+    truncated documents and in chunks; and one fine-tuned at the old length on the same tokens, in chunks. Writes the
+    fine-tuned model to ``out``, and the one fine-tuned at the old length to ``out``-at-LENGTH. The folder ``out``.tune
+    keeps the runs of all seeds and their measurements: the same call continues after an interruption, and returns a
+    finished result again.
 
     Args:
         source: a sentence encoder, a causal or masked language model or an image model, as a folder in the format of
@@ -72,8 +73,8 @@ def tune_checkpoint(
         out: the new folder. It is complete or absent.
         text: a file, several files, a folder, or "hf:NAME[:CONFIG]", a dataset of Hugging Face. A file is split into
             documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
-            one document. Documents below the new length serve only as wrong answers to a sentence encoder's queries.
-            Default: the documents of ``retrieval``.
+            one document. Documents shorter than the new length serve only as wrong answers to a sentence encoder's
+            queries. Default: the documents of ``retrieval``.
         retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
             held-out documents. Only for sentence encoders.
         split: the judgements to use: the name of a file in the folder's qrels. Default: "test", or the only file.
@@ -92,7 +93,7 @@ def tune_checkpoint(
     Raises:
         ArgumentError: an argument cannot be used.
         CheckpointError: the checkpoint cannot be fine-tuned, the loss is not finite, or files cannot be written.
-        RunFolderError: ``out``.tune holds another fine-tuning, or another process is running this one.
+        RunFolderError: ``out``.tune holds a different run, or another process is running this one.
         DataError: the text, the images or the collection cannot be read, or too few documents have the new length.
 
     Examples:

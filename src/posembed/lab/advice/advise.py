@@ -64,9 +64,10 @@ def advise(*, runs: str | Path | None = None, **chosen: Any) -> Advice:
     Args:
         runs: a run folder of ``posembed compare lengths``, used as evidence in place of the published measurements.
         chosen: the options of ``posembed advise``: ``length`` in tokens, or ``grid`` as (height, width) in patches;
-            ``longest`` ("none" for no limit), ``longest_grid``, ``width``, ``heads``, ``vocabulary``, ``far``,
-            ``encoder``, ``max_parameters``, ``checkpoint`` (a folder, a file or a hub name), ``table`` (the length of a
-            learned table, in place of a checkpoint).
+            ``longest`` (the longest text at test time, "none" for no limit), ``longest_grid``, ``width``, ``heads``,
+            ``vocabulary``, ``far`` (whether the model must retrieve tokens from far back), ``encoder``,
+            ``max_parameters``, ``checkpoint`` (a folder, a file or a hub name), ``table`` (the length of a learned
+            table, in place of a checkpoint).
 
     Raises:
         ArgumentError: a value that cannot be used; the needs contradict each other, or no encoding meets them; or the

@@ -31,13 +31,13 @@ def contents(q: Tensor, k: Tensor) -> Float[Tensor, "B H Lq Lk"]:
 
 
 class Cope(PositionEncoding):
-    """CoPE for decoders. It needs several tensors (B, H, L, L), so time and memory are quadratic.
+    """CoPE (arXiv:2405.18719) for decoders: positions count tokens by content. Needs several tensors (B, H, L, L).
 
     Args:
         head_dim: the width d of a head.
-        max_len: N, the number of rows; all keys at larger positions share the last row. The authors' language models
-            have 64 for texts of 1,024 tokens.
-        std: the scale of the initial rows; 0 in the authors' code.
+        max_len: N, the number of rows. Keys at positions past N - 1 share the last row. The authors' language models
+            have 64 rows for texts of 1,024 tokens.
+        std: the standard deviation of the initial rows; 0 in the authors' code.
 
     The state dict holds ``weight`` (N, d).
 

@@ -22,11 +22,11 @@ from posembed.settings import Count
 
 
 class Dape(PositionEncoding):
-    """DAPE for decoders. Its hidden units, (B, L, L, width) numbers, make time and memory quadratic in L.
+    """DAPE (arXiv:2405.14722) for decoders: a small network reads the scores and a bias of all heads together.
 
     Args:
-        bias: the score bias, such as ``KerpleLog(heads)``.
-        width: the width of the hidden layer; 32 in the paper.
+        bias: the score bias that the network reads, such as ``KerpleLog(heads)``.
+        width: the width of the hidden layer, whose activations are (B, L, L, width); 32 in the paper.
 
     The state dict holds ``hidden_weight`` (width, 2 H), with columns for the H scores, then the H biases,
     ``hidden_bias`` (width,), ``output_weight`` (H, width), ``output_bias`` (H,), and the values of ``bias``.

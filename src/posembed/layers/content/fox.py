@@ -52,10 +52,11 @@ def add_differences(
 
 
 class Fox(PositionEncoding):
-    """FoX: a gate of each token and head multiplies the weights of all earlier tokens.
+    """FoX (arXiv:2503.02130): each token computes a gate per head, which multiplies the weights of all earlier tokens.
 
-    Sums, and on a CPU also the scores, are computed in float32 or wider. Rounding grows with the sum: after n tokens
-    that each halve the weights, it is about 1e-7 n. A decoder's cache keeps H more numbers per token and layer.
+    Sums of log gates, and on a CPU also the scores, are computed in float32 or wider. Rounding errors grow with the
+    sum: after n tokens that each halve the weights, they are about 1e-7 n. A decoder's cache keeps H more numbers per
+    token and layer.
 
     Args:
         dim: the width D, a multiple of ``heads``.
@@ -109,9 +110,9 @@ class Fox(PositionEncoding):
 
 
 class Cable(Fox):
-    """CABLE: a bias of each token and head is added to the scores of all earlier tokens.
+    """CABLE (arXiv:2503.08067): each token computes a bias per head, added to the scores of all earlier tokens.
 
-    It is FoX with the signs of ``gate_weight`` and ``gate_bias`` reversed.
+    It equals ``Fox`` with the signs of ``gate_weight`` and ``gate_bias`` reversed.
 
     Raises:
         ArgumentError: a size below 1.

@@ -68,7 +68,7 @@ def path_scores(
 
 
 class HouseholderPath(PositionEncoding):
-    """PaTH for decoders, in its reference form: quadratic in time and memory, with scores in float32 or wider.
+    """PaTH (arXiv:2505.16381) for decoders: quadratic in time and memory, with scores in float32 or wider.
 
     A decoder's cache keeps d + 1 more numbers (d = D / heads) per token, layer and key head; each step reads all.
 
@@ -76,7 +76,7 @@ class HouseholderPath(PositionEncoding):
         dim: the width D, a multiple of ``heads``.
         heads: the model's number of heads H.
         kv_heads: the number of key heads Hk, each with its own Householder matrices. None means ``heads``.
-        rank: the rank of the projection to their directions; 32 in the authors' code.
+        rank: the rank of the projection that gives the matrices' directions; 32 in the authors' code.
 
     The state dict holds ``down_weight`` (rank, D), ``direction_weight`` (Hk d, rank), ``strength_weight`` (Hk, D) and
     ``strength_bias`` (Hk,).

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class BilevelEncoding(InputEncoding):
-    """BiPE: ``forward`` adds rows by index in the segment; each layer applies ``between`` to segment numbers.
+    """BiPE: ``forward`` adds a row for the index in a segment; each layer applies ``between`` to segment numbers.
 
     Args:
         max_len: N, the number of rows. The tokens of a longer segment share the last row, as in the authors' code.
         dim: the width D.
-        between: the encoding of the segments: ``RotaryEmbedding(head_dim)`` (BiPE-RoPE), ``Alibi(heads, scale=96)``
+        between: encodes the segment numbers: ``RotaryEmbedding(head_dim)`` (BiPE-RoPE), ``Alibi(heads, scale=96)``
             (BiPE-ALiBi, with the factor of the authors' code) or another bias of the scores.
         dropout, std: as in ``LearnedPositionalEmbedding``.
 

@@ -22,7 +22,7 @@ from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 
 class SequentialPositionalEmbedding(InputEncoding):
-    """SeqPE's encoder of digits, whose rows are added to the tokens.
+    """SeqPE (arXiv:2506.13277): a small Transformer reads a position's digits and returns the row to add.
 
     The paper also trains the encoder with two extra losses: distances between rows should follow distances between
     positions, and far positions should attend to each other as near positions do. This class has neither loss.
@@ -33,9 +33,9 @@ class SequentialPositionalEmbedding(InputEncoding):
         width: the width of the small Transformer. The authors use the model's width, and heads of width 64.
         encoder_heads: the small Transformer's number of heads, a divisor of ``width``.
         layers: the small Transformer's number of layers; 2 in the authors' code.
-        scale: the factor on the rows, the authors' 1 / temperature.
-        shift_rate: ``training_positions`` starts this share of the sequences at a random position; .1 in the authors'
-            code.
+        scale: the factor on the rows; 1 / temperature in the authors' code.
+        shift_rate: the share of the sequences that ``training_positions`` starts at a random position; .1 in the
+            authors' code.
         dropout: the probability of dropout on the sum in training.
 
     Raises:

@@ -85,21 +85,21 @@ GridT = TypeVar("GridT", bound="LearnedGridEmbedding")
 
 
 class LearnedGridEmbedding(PatchEncoding):
-    """Adds to each patch the trained row of its grid cell, then applies dropout.
+    """Adds to each patch the trained row of its place in the grid, then applies dropout.
 
     The tokens are, in order: ``layout.prefix`` special tokens with their own rows (class, distillation), ``registers``
     tokens without rows (register tokens, Darcet et al. 2024, or a class token without a position), the patches row by
     row, and ``layout.tail`` special tokens.
 
     Args:
-        grid: (height, width) of the table in patches.
+        grid: (height, width) of the table in patches, H x W.
         dim: the width D.
         factorized: True adds a row of a height table and one of a width table, H + W rows instead of H x W (Dehghani
             et al. 2023, NaViT). The state dict then holds ``height_weight`` (H, D), ``width_weight`` (W, D) and
             ``special_weight`` (prefix + tail, D); otherwise only ``weight`` (prefix + H W + tail, D).
-        layout: ``TableLayout.VIT`` (one class token), ``TableLayout.DEIT`` (class and distillation), ...
+        layout: the special tokens, as in ``TableLayout.VIT`` (class) or ``TableLayout.DEIT`` (class and distillation).
         registers: the number of tokens without a position between the prefix and the patches.
-        dropout, init, std: as in LearnedPositionalEmbedding. A given table fills ``weight``.
+        dropout, init, std: as in LearnedPositionalEmbedding. A table as ``init`` must have the shape of ``weight``.
 
     Raises:
         ArgumentError: an argument that cannot be used.

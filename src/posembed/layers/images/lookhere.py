@@ -55,10 +55,10 @@ def directed_heads(heads: int, angle: Angle) -> list[tuple[int, float]]:
 
 
 class LookHere(ImageEncoding, ScoreBias):
-    """Directed heads see only a cone of patches and penalize distance. Nothing is learned.
+    """LookHere (arXiv:2405.13985). Directed heads see only a cone of patches and penalize distance. Nothing is learned.
 
     Args:
-        heads: the number of heads H. A third, rounded down to an even number, are undirected.
+        heads: the number of heads H. A third, rounded down to an even number, are undirected: they see all patches.
         grid: (height, width) of the images in patches. ``on_grid`` gives a copy for another grid.
         angle: the angle of the cones in degrees: 180, 90 or 45 (LookHere-180, -90 and -45).
         slope: the factor on all slopes. The authors' factor falls from 1.5 in the first layer to .5 in the last; to do
@@ -72,8 +72,8 @@ class LookHere(ImageEncoding, ScoreBias):
     Examples:
         >>> from posembed.layers import LookHere
         >>> bias = LookHere(heads=12, grid=(14, 14))(1 + 14 * 14)  # (H, L, L), to add to the scores
-        >>> bias[0, 30, [16, 17, 29, 31]].tolist() # head 0 looks to the upper left of patch (2, 1) [-0.5, -inf, -0.5,
-        -inf]
+        >>> bias[0, 30, [16, 17, 29, 31]].tolist()  # head 0 looks to the upper left of patch (2, 1)
+        [-0.5, -inf, -0.5, -inf]
     """
 
     def __init__(

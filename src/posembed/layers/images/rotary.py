@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
-    """RoPE whose first half of pairs rotates with a patch's column, and whose second half rotates with the patch's row.
+    """RoPE for images: the first half of the pairs rotates with a patch's column, the second half with its row.
 
     A position is the index of a token in its image: ``special`` tokens, then the patches row by row.
 
     Args:
-        head_dim: the width of one head, d = D/H; a multiple of 4.
+        head_dim: d, the width of one head; a multiple of 4.
         grid: (height, width) of the images in patches.
-        extent: the (height, width) over which rows and columns are spread evenly, as in ``SinusoidalGridEmbedding``:
-            the training grid, if ``on_grid`` is for the same images at another resolution. None counts patches on any
-            grid, as the authors do.
-        base: theta_t = base^(-4t/d), t = 0 .. d/4 - 1; 100 in the paper.
+        extent: the (height, width) over which the rows and columns of any grid are spread evenly. Pass the training
+            grid if ``on_grid`` is for the same images at another resolution. None counts patches on any grid, as the
+            authors do.
+        base: the base of the frequencies base^(-4t/d), t = 0 .. d/4 - 1; 100 in the paper.
         special: the number of tokens before the patches.
 
     Angles are computed in float32 whatever the model's dtype.
@@ -101,8 +101,8 @@ class MixedRotaryEmbedding(AxialRotaryEmbedding):
     Args:
         head_dim, grid, extent, special: as in ``AxialRotaryEmbedding``.
         heads: the number of key heads H. The query heads of a group share the frequencies of their key head.
-        base: the base of the initial magnitudes, which equal axial frequencies; 10 in the paper. Each head draws two
-            perpendicular directions at random.
+        base: the base of the initial frequencies, whose magnitudes are those of ``AxialRotaryEmbedding``; 10 in the
+            paper. Their directions are random, two perpendicular ones per head.
 
     The state dict holds ``frequency_weight`` (2, H, d/2): radians per column, then per row.
 
