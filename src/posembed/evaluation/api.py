@@ -50,7 +50,7 @@ def evaluate_checkpoints(
     of a text, and searches the embeddings of all texts, truncated to each length.
 
     The original length is the shortest length that any checkpoint has, or had before it was resized. The baselines run
-    the checkpoint with that length. All texts have the longest length, so all lengths use the same texts.
+    that checkpoint. All texts have the longest length, so all lengths use the same texts.
 
     Args:
         sources: folders in the format of transformers or sentence-transformers, or hub names, of models of one kind.

@@ -325,10 +325,9 @@ class WhisperDecoderInput(TextInput):
 class ConvS2SInput(TextInput):
     """Token rows plus position rows, then dropout, with zeros at padding (Gehring et al. 2017, arXiv:1705.03122).
 
-    ConvS2S was the first model with a learned position table.
-    A convolution reads past the ends of a sequence, so padding must equal the zeros that the convolution pads
-    with. Positions count the tokens other than ``pad_id``, unless ``position_ids`` or a mask is given. Initial
-    rows are normal with a standard deviation of .1.
+    ConvS2S made learned position tables known. A convolution reads past the ends of a sequence, so padding must equal
+    the zeros that the convolution pads with. Positions count the tokens other than ``pad_id``, unless ``position_ids``
+    or a mask is given. Initial rows are normal with a standard deviation of .1.
 
     Args:
         pad_id: the padding token. In the position table, row ``pad_id`` belongs to padding and row ``pad_id + 1``

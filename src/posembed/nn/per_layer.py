@@ -19,9 +19,9 @@ from posembed.settings import Amount, Pair
 class PerLayer(PositionEncoding):
     """The encodings of a model's layers: layer i has entry i, and the list starts again after its end.
 
-    ``Encoder`` and ``Decoder`` take it, or the list itself, as ``encoding=``. A window or a log-length factor
-    (``+logn``) applies only in the layers whose encoding has it. Rows that an encoding adds to the input are added
-    once, before the first layer.
+    ``Encoder`` and ``Decoder`` take it, or the list itself, as ``encoding=``. A window or a ``log_length`` (``+logn``)
+    applies only in the layers whose encoding has it. Rows that an encoding adds to the input are added once, before the
+    first layer.
 
     Args:
         encodings: one per layer. Layers with the same object share its parameters.

@@ -302,7 +302,7 @@ def _layers(model: nn.Module) -> list[_Layer]:
 
 @checks_arguments
 def gpt2_init_(model: nn.Module) -> None:
-    """Draws the weights of a model's linear layers and embeddings as GPT-2 does, and sets its biases to 0.
+    """Draws the weights of a model's linear layers and embeddings as GPT-2 does, and sets linear biases to 0.
 
     The standard deviation is .02. For the m matrices that add to the residual stream of a stack (two in each layer,
     three with cross-attention), it is .02 / sqrt(m). Layers outside a stack count as one stack. The parameters of

@@ -27,8 +27,8 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
     """Draws the perplexity of the same tokens by the length of their context: one line per encoding.
 
     Both axes are logarithmic. A flat line means that the encoding holds past the training length, and a rising line
-    that it gets worse. The y axis ends at about four times the lowest perplexity. If a line leaves the plot, its name
-    shows its last value. A cross marks where a table ends; its last position is next to the name of its line.
+    that it gets worse. Perplexities above about four times the lowest are cut off. If a line leaves the plot, its name
+    shows its last value. A cross marks where a table ends; the line's name shows the last position.
 
     Args:
         comparison: what ``posembed.compare("lengths", ...)`` returns, or positive perplexities by name and length, such

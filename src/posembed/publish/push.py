@@ -57,7 +57,7 @@ def push_checkpoint(out: str | Path, name: str, *, public: bool = False, dry_run
     The repository is created if it does not exist: private, unless ``public``. A model card in the folder is uploaded
     with the base model and tags added. If neither the folder nor the repository has a card, one is generated for the
     upload. The folder is not changed. Hidden files are left out. The same commit deletes weights in the repository that
-    a loader might take instead of the new ones: a single file if the new ones are shards, or the reverse.
+    a loader might take instead of the new ones: a single file, shards, or pytorch_model.bin.
 
     Args:
         out: the folder or file.

@@ -44,15 +44,15 @@ def resize_table(
             dimensions are positions.
         length: the new number of positions, for a sequence.
         grid: the new (height, width), for a layout with a grid.
-        sizes: the new sizes of some or all axes by name, for a layout with axes. A relative axis of size n has 2 n - 1
-            rows, one per difference.
-        method: a name, or a function from (rows (n, D), length) to (length, D), or from (rows (h, w, D), grid) to
-            (height, width, D), such as ``partial(hierarchical, alpha=0.3)``. The names (and defaults) are in
+        sizes: the new sizes of some or all axes by name, for a layout with axes. A signed relative axis of size n has
+            2 n - 1 rows, one per difference.
+        method: a name, or a function from (rows (n, D), length) to (length, D), such as ``partial(hierarchical,
+            alpha=0.3)``, or from (rows (h, w, D), grid) to (height, width, D). The names (and defaults) are in
             ``TEXT_METHODS`` for a sequence ("tile", which truncates if the table gets shorter), ``GRID_METHODS`` for a
-            grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for a relative height and width ("bicubic"),
-            ``LIMITED_METHODS`` for relative positions clipped at a maximum ("extend"), and for any other single axis
-            ``LINE_METHODS``, or ``DIFFERENCE_METHODS`` if it is relative ("linear"). The axes "number", "distance",
-            "bucket" and "query" have their own methods.
+            grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for differences of height and width ("bicubic"),
+            ``LIMITED_METHODS`` for differences clipped at a maximum ("extend"), ``DIFFERENCE_METHODS`` for differences
+            along one axis ("linear"), and ``LINE_METHODS`` for any other axis ("linear"). The axes "number",
+            "distance", "bucket" and "query" have their own methods.
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:

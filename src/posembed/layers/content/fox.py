@@ -110,9 +110,8 @@ class Fox(PositionEncoding):
 
 
 class Cable(Fox):
-    """CABLE (arXiv:2503.08067): each token computes a bias per head, added to the scores of all earlier tokens.
-
-    It equals ``Fox`` with the signs of ``gate_weight`` and ``gate_bias`` reversed.
+    """CABLE (arXiv:2503.08067): each token computes a bias per head; scores add those after the key, up to the query.
+    It equals ``Fox`` with ``gate_weight`` and ``gate_bias`` negated.
 
     Raises:
         ArgumentError: a size below 1.

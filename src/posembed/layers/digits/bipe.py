@@ -35,7 +35,7 @@ class BilevelEncoding(InputEncoding):
     """BiPE: ``forward`` adds a row for the index in a segment; each layer applies ``between`` to segment numbers.
 
     Args:
-        max_len: N, the number of rows. The tokens of a longer segment share the last row, as in the authors' code.
+        max_len: N, the number of rows. In longer segments, later tokens share the last row, as in the authors' code.
         dim: the width D.
         between: encodes the segment numbers: ``RotaryEmbedding(head_dim)`` (BiPE-RoPE), ``Alibi(heads, scale=96)``
             (BiPE-ALiBi, with the factor of the authors' code) or another bias of the scores.

@@ -101,8 +101,8 @@ class MixedRotaryEmbedding(AxialRotaryEmbedding):
     Args:
         head_dim, grid, extent, special: as in ``AxialRotaryEmbedding``.
         heads: the number of key heads H. The query heads of a group share the frequencies of their key head.
-        base: the base of the initial frequencies, whose magnitudes are those of ``AxialRotaryEmbedding``; 10 in the
-            paper. Their directions are random, two perpendicular ones per head.
+        base: the base of the initial frequencies; 10 in the paper. Their magnitudes are those of
+            ``AxialRotaryEmbedding``; their directions are random, two perpendicular ones per head.
 
     The state dict holds ``frequency_weight`` (2, H, d/2): radians per column, then per row.
 
