@@ -3,10 +3,10 @@
     python benchmarks/resampling.py
 
 Trains ViTs on scikit-learn's digits and on generated images with fine detail, at 16 x 16 pixels (8 x 8 patches), and
-language models on the standard library's source, at 64 bytes; three seeds each. Resizes their tables to 1.5, 2 and .5
-times with every method of ``posembed.resize_table``, and measures each on held-out inputs of the new size, without and
-with a short fine-tuning on the same batches. Keeps results in runs/resampling, continues there, and writes
-benchmarks/results/resampling.md and docs/images/resampling.png.
+causal, masked and sentence models on the standard library's source, at 64 bytes; three seeds each. Resizes their tables
+to 1.5, 2 and .5 times with every method of ``posembed.resize_table``, and measures each on held-out inputs of the new
+size, without and with a short fine-tuning on the same batches. Keeps results in runs/resampling, continues there, and
+writes benchmarks/results/resampling.md and docs/images/resampling.png.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from posembed.comparison import prepare
 from posembed.lab.measure import losses, windows
 from posembed.lab.model import Classifier, PositionedModel
 from posembed.lab.tasks.classification import ImageClassification, patches
+from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
 from posembed.layers.images.grid import LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.measure.estimates import Comparison, Estimates
@@ -60,7 +61,7 @@ class Images:
     Is the dark one on the right, below, on the left or above?"""
 
     metric, trained, sizes = ACCURACY, SIDE, (8, 24, 32)
-    kernels, rate = GRID, 3e-3
+    kernels, rate, longer = GRID, 3e-3, 1
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -112,14 +113,15 @@ def marks(count: int, random: Generator) -> tuple[Tensor, Tensor]:
 
 
 class Text:
-    """Bytes of the standard library's source."""
+    """Bytes of the standard library's source, of which a causal model predicts the next one."""
 
     name, metric, trained, sizes = "text", LOSS, 64, (32, 96, 128)
-    kernels, rate = TEXT, 6e-3
+    kernels, rate, longer = TEXT, 6e-3, 1
+    question, asked = "lengths", {"encodings": ["learned"]}
 
     def __init__(self) -> None:
-        asked = {"encodings": ["learned"], "preset": "quick", "layers": 2, "width": 64, "device": "cpu", "out": WORK}
-        prepared = prepare("lengths", asked)
+        common = {"preset": "quick", "layers": 2, "width": 64, "device": "cpu", "out": WORK}
+        prepared = prepare(self.question, self.asked | common)
         self.task, self.spec = prepared.task, prepared.specs[0]
 
     def build(self, seed: int) -> PositionedModel:
@@ -147,6 +149,53 @@ class Text:
         return distinct(TEXT, ("truncate", *(("hierarchical", "random", "mean") if size < self.trained else ())))
 
 
+class Masked(Text):
+    """The same bytes with 15% hidden as in BERT; a model predicts these from both sides. Trains four times as long."""
+
+    name, longer = "masked", 4
+    question, asked = "inits", {"inits": ["normal-0.02"], "model": "masked", "train_length": Text.trained}
+
+    def values(self, model: PositionedModel, size: int) -> Tensor:
+        ids = windows(self.task.corpus.held_out, size, 16384).repeat(4, 1)
+        inputs, targets = OBJECTIVES["masked"].examples(ids, self.task.vocabulary, Generator().manual_seed(0))
+        hidden = (targets != IGNORED).sum(dim=1)
+        return (losses(model, inputs, targets, CPU).double().sum(dim=1) / hidden).view(4, -1).mean(dim=0)
+
+
+class Sentences(Text):
+    """Passages of the same bytes in two halves, whose vectors are means over tokens: which second half goes with a
+    first one, among 32 in training and among all held-out ones?"""
+
+    name, metric, rate, longer = "sentences", ACCURACY, 5e-4, 2
+
+    def build(self, seed: int) -> PositionedModel:
+        torch.manual_seed(seed)
+        embedding, width = nn.Embedding(self.task.vocabulary, self.spec.width), self.spec.width
+        encoding = LearnedPositionalEmbedding(max_len=self.trained, dim=width, dropout=0.0)
+        return Classifier(embedding, width, width, layers=2, heads=4, encoding=encoding, pooling="mean")
+
+    def scores(self, model: PositionedModel, passages: Tensor) -> Tensor:
+        halves = [F.normalize(model(half), dim=1) for half in passages.long().chunk(2, dim=1)]
+        return halves[0] @ halves[1].T / 0.05
+
+    def loss(self, model: PositionedModel, size: int, generator: Generator) -> Tensor:
+        starts = torch.randint(len(self.task.corpus.train) - 2 * size, (BATCH, 1), generator=generator)
+        return F.cross_entropy(
+            self.scores(model, self.task.corpus.train[starts + torch.arange(2 * size)]), torch.arange(BATCH)
+        )
+
+    def values(self, model: PositionedModel, size: int) -> Tensor:
+        passages = windows(self.task.corpus.held_out, 2 * max(self.sizes), 512 * 2 * max(self.sizes))[:, : 2 * size]
+        return (self.scores(model, passages).argmax(dim=1) == torch.arange(len(passages))).double()
+
+
+SUBJECTS: dict[str, Callable[[], Images | Text]] = {
+    "digits": lambda: Images("digits"),
+    "marks": lambda: Images("marks"),
+    **{each.name: each for each in (Text, Masked, Sentences)},
+}
+
+
 def train(subject: Images | Text, model: PositionedModel, size: int, steps: int, rate: float, seed: int) -> None:
     """Trains with AdamW and a cosine. The seed determines the batches, which are the same for all methods."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
@@ -172,7 +221,7 @@ def measured(subject: Images | Text, seed: int, steps: int, tuning: int) -> dict
         model.load_state_dict(torch.load(weights))
         model.eval()
     else:
-        train(subject, model, subject.trained, steps, subject.rate, seed)
+        train(subject, model, subject.trained, subject.longer * steps, subject.rate, seed)
         torch.save(model.state_dict(), weights)
 
     def add(key: str, measured_model: PositionedModel, size: int) -> None:
@@ -304,9 +353,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=600, help="training steps")
     parser.add_argument("--tuning", type=int, default=20, help="steps of fine-tuning")
-    parser.add_argument("--subjects", nargs="+", default=["digits", "marks", "text"])
+    parser.add_argument("--subjects", nargs="+", default=[*SUBJECTS], choices=[*SUBJECTS])
     arguments = parser.parse_args()
-    subjects = [Text() if name == "text" else Images(name) for name in arguments.subjects]
+    subjects = [SUBJECTS[name]() for name in arguments.subjects]
     found: list[list[dict[str, list[float]]]] = [[] for _ in subjects]
     for seed in range(arguments.seeds):
         for subject, seeds in zip(subjects, found, strict=True):
