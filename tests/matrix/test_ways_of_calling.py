@@ -129,7 +129,8 @@ def test_shapes_on_the_meta_device(name: str) -> None:
 COMPILED_ELSEWHERE = ("ExtendedPositionalEmbedding", "SampledPositionalEmbedding", "KerpleLog", "KerplePower",
                       "SinusoidalGridEmbedding", "NoPosition", "BertInput", "LearnedPositionalEmbedding", "OPTInput",
                       "LearnedGridEmbedding", "RollingPositionalEmbedding", "AxialRotaryEmbedding",
-                      "BilevelEncoding", "SequentialPositionalEmbedding", "RotaryEmbedding", "PolarEmbedding", "T5Bias", "AveragedPositionalEmbedding", "Tupe",
+                      "BilevelEncoding", "SequentialPositionalEmbedding", "RotaryEmbedding", "PolarEmbedding", "T5Bias",
+                      "AveragedPositionalEmbedding", "Tupe",
                       "Fox", "Cable", "Cope", "Dape", "HouseholderPath", "RobertaInput")  # fmt: skip
 """Layers with a test of their own, or one of another of their kind, or in a decoder (nn/test_ways_of_running.py)."""
 

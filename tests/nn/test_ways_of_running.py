@@ -51,7 +51,9 @@ def test_compiled_without_a_break(name: str) -> None:
     torch.compiler.reset()  # each encoding is another graph
     model, x = model_of(name).double(), torch.randn(2, 11, DIM, dtype=torch.float64)
     segment_ids = torch.tensor([[0] * 4 + [1] * 7, [5] * 11])
-    y = torch.compile(model, backend="aot_eager" if asked["whole"] else "eager", fullgraph=True)(x, segment_ids=segment_ids)
+    y = torch.compile(model, backend="aot_eager" if asked["whole"] else "eager", fullgraph=True)(
+        x, segment_ids=segment_ids
+    )
     assert_close(y, model(x, segment_ids=segment_ids))
 
 
@@ -96,9 +98,7 @@ def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
 
 
 @torch.no_grad()
-@together(
-    "name", ENCODERS, usual=lambda name: name.split()[-1] in ("learned", "tupe", "bipe-alibi")
-)
+@together("name", ENCODERS, usual=lambda name: name.split()[-1] in ("learned", "tupe", "bipe-alibi"))
 def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) -> None:
     """Down to a single token."""
     model, ids = model_of(name), torch.zeros(2, 12, dtype=torch.int64)
