@@ -257,9 +257,9 @@ def test_compiled_code_refuses_the_same_positions() -> None:
         outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:] + 1, **{made.CACHE: copy.deepcopy(cache)})
     got = outputs(compiled, input_ids=ids[:, 5:], position_ids=count[:, 5:], **{made.CACHE: cache})
     assert_close(got, outputs(model, input_ids=ids)[:, 5:], depth=2)
-    given = {"input_ids": ids, "position_ids": count * 2, "use_cache": False}
-    assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
     if asked["whole"]:
+        given = {"input_ids": ids, "position_ids": count * 2, "use_cache": False}
+        assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
         assert made.CACHE not in compiled.train()(ids, position_ids=count * 2)
 
 

@@ -51,9 +51,8 @@ def test_compiled_without_a_break(name: str) -> None:
     torch.compiler.reset()  # each encoding is another graph
     model, x = model_of(name).double(), torch.randn(2, 11, DIM, dtype=torch.float64)
     segment_ids = torch.tensor([[0] * 4 + [1] * 7, [5] * 11])
-    y = torch.compile(model, backend="aot_eager" if asked["whole"] else "eager", fullgraph=True)(
-        x, segment_ids=segment_ids
-    )
+    backend = "aot_eager" if asked["whole"] else "eager"
+    y = torch.compile(model, backend=backend, fullgraph=True)(x, segment_ids=segment_ids)
     assert_close(y, model(x, segment_ids=segment_ids))
 
 
