@@ -56,7 +56,7 @@ def test_compiled_without_a_break(name: str) -> None:
     assert_close(y, model(x, segment_ids=segment_ids))
 
 
-@pytest.mark.whole  # tests/layers/test_learned_compiled.py runs what inductor makes
+@pytest.mark.whole  # tests/matrix/test_proved.py runs what inductor makes
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # inductor's own
 def test_compiled_by_inductor_with_its_gradients() -> None:
     torch.compiler.reset()
