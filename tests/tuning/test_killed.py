@@ -16,23 +16,18 @@ from posembed.errors import CheckpointError
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
 from posembed.tuning.trainer import PICKLES, STATE, WEIGHTS, last_checkpoint
-from together import asked, pairwise
+from together import pairwise
 from tuning.killed import KILL, interrupted_runs
 
 
 @pytest.mark.usefixtures("one_thread")  # a fork has no other threads
 def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("posembed.tuning.trainer.SECONDS_BETWEEN_CHECKPOINTS", 0.0)  # interrupted_runs changes it
-    happened = interrupted_runs(
-        tmp_path / "runs",
-        [100, 20_000, KILL, 80_000, KILL, *([KILL] * asked["whole"])],
-        seed=2,
-        kind="causal",
-    )
+    happened = interrupted_runs(tmp_path / "runs", [100, 20_000, KILL, 80_000, KILL, KILL], seed=2, kind="causal")
     *interrupted, finished = happened
     kills = [line for line in interrupted if line.startswith("killed after")]
     errors = [line for line in interrupted if line not in kills]
-    assert len(kills) == 2 + asked["whole"]
+    assert len(kills) == 3
     assert len(errors) == 3
     assert errors[0].startswith("RunFolderError: out.tune/settings.json cannot be written: ")
     for error in errors[1:]:
