@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fresh_process import run_python
 from run_page import WITH_OUTPUTS, agree, blocks, outputs, outputs_here, same_words, shorter
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
 from together import asked, together
@@ -53,15 +52,25 @@ def published(name: str, folder: Path) -> Path:
     return folder / "vit"
 
 
-def test_the_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_print_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("transformers")
+    from posembed import cli
+
+    monkeypatch.chdir(tmp_path)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    posembed (resize) (\S+) (.*)\n\n.*\n\n((?:    .*\n)+)", readme, flags=re.MULTILINE)
     assert len(shown) == 2
     for command, name, rest, printed in shown:
         source = published(name, tmp_path)
-        done = run_python("-m", "posembed", command, source, *rest.split(), cwd=tmp_path)
-        assert done.stdout.split() == printed.split(), done.stderr
+        monkeypatch.setattr(sys, "argv", ["posembed", command, str(source), *rest.split()])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        done = capfd.readouterr()
+        assert not ended.value.code, done.err
+        assert done.out.split() == printed.split(), done.err
 
 
 def test_every_reader_of_the_readme_is_named_on_its_first_screens() -> None:
