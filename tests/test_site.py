@@ -102,7 +102,9 @@ def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
 def test_every_page_fits_its_window(site: Path, width: int, tmp_path: Path) -> None:
     """Without --whole, of the files that pages link to, which are all shown alike, the largest of each folder."""
     shown = sorted(site.rglob("*.html"), key=lambda page: page.stat().st_size)
-    files = {page.parent: page for page in shown if page.relative_to(site).parts[0] in ("benchmarks", "examples", "src")}
+    files = {
+        page.parent: page for page in shown if page.relative_to(site).parts[0] in ("benchmarks", "examples", "src")
+    }
     shown = [page for page in shown if asked["whole"] or page in files.values() or page.parent not in files]
     assert len(files) >= 3
     assert len(shown) > 50

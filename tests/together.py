@@ -30,7 +30,7 @@ settled = {"modules": 0}
 
 
 def settle() -> None:
-    """Imported modules stay to the end: the collector, which accelerate runs behind every training, passes over them."""
+    """Imported modules stay to the end: the collector, which accelerate runs behind a training, passes over them."""
     if len(sys.modules) > settled["modules"] + 50:
         gc.collect()
         gc.freeze()
