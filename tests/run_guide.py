@@ -51,6 +51,7 @@ def execute_here(notebook: NotebookNode, folder: Path) -> None:
     with undone(folder), matplotlib.rc_context():
         os.environ |= {"IPYTHONDIR": str(folder / "ipython"), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         warnings.resetwarnings()
+        warnings.showwarning = lambda *told, **how: print(warnings.formatwarning(*told[:4]), file=sys.stderr)
         for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
             warnings.simplefilter("ignore", kind)
         manager = InProcessKernelManager()
