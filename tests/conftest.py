@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 import torch
 
-from together import asked, seed
+from together import asked, seed, settle
 
 # The same examples each time, however long they take on a busy machine.
 hypothesis.settings.register_profile("posembed", deadline=None, derandomize=True)
@@ -26,6 +26,7 @@ hypothesis.settings.load_profile("posembed")
 def _seeded() -> None:
     """Each test draws the same numbers, whichever ran before it."""
     seed(0)
+    settle()
 
 
 @pytest.fixture

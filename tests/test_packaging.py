@@ -77,7 +77,7 @@ COMMANDS = [
     "encodings",
     "advise --length 512 --longest 4096",
     "compare lengths --preset quick --encodings learned --out runs --seeds 1 --steps 2 --batch 2 --layers 1 "
-    "--width 8 --heads 2 --train-length 16 --test-lengths 16 --test-tokens 64",
+    "--width 8 --heads 2 --train-length 16 --test-lengths 16 --test-tokens 64 --data text.txt",
     "report runs",
 ]
 RUN = """
@@ -97,6 +97,7 @@ for command in sys.argv[1:]:
 def test_commands_of_the_wheel_run_outside_the_repository(wheel: Path, tmp_path: Path) -> None:
     site, empty = tmp_path / "site", tmp_path / "empty"
     empty.mkdir()
+    (empty / "text.txt").write_text("a line of text that comes again and again\n" * 100, encoding="utf-8")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
     done = subprocess.run(

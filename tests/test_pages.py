@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from fresh_process import run_python
-from run_page import WITH_OUTPUTS, agree, blocks, outputs, same_words, shorter
+from run_page import WITH_OUTPUTS, agree, blocks, outputs, outputs_here, same_words, shorter
 from tiny_models import GPT, IMAGE, PAIR, TEXT, tiny_model
-from together import together
+from together import asked, together
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -23,15 +22,17 @@ sys.path.append(str(ROOT / "tools"))
 
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("page", WITH_OUTPUTS)
-def test_every_output_on_a_page_is_what_its_code_prints(
-    page: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """What trains for a fiftieth of its steps prints the same words; with --whole, the same numbers too."""
+def test_every_output_on_a_page_is_what_its_code_prints(page: str, tmp_path: Path) -> None:
+    """In this process, and trained for a fiftieth of its steps, it prints the same words.
+
+    With --whole it runs as a reader runs it, and prints the same numbers too.
+    """
     if page in ("docs/pitfalls.md", "docs/plots.md"):
         pytest.importorskip("transformers")
     written = blocks((ROOT / page).read_text(encoding="utf-8"))
-    run = [code if request.config.getoption("--whole") else shorter(code) for code, _ in written]
-    for printed, code, (whole, shown) in zip(outputs(run, tmp_path), run, written, strict=True):
+    run = [code if asked["whole"] else shorter(code) for code, _ in written]
+    printed_by = outputs if asked["whole"] else outputs_here
+    for printed, code, (whole, shown) in zip(printed_by(run, tmp_path), run, written, strict=True):
         compared = agree if code == whole else same_words
         assert compared(printed, shown), f"{code}\nprints\n{printed}\nand the page shows\n{shown}"
 
@@ -51,15 +52,25 @@ def published(name: str, folder: Path) -> Path:
     return folder / "vit"
 
 
-def test_the_commands_of_the_readme_print_what_it_shows(tmp_path: Path) -> None:
+def test_the_commands_of_the_readme_print_what_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("transformers")
+    from posembed import cli
+
+    monkeypatch.chdir(tmp_path)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = re.findall(r"^    posembed (resize) (\S+) (.*)\n\n.*\n\n((?:    .*\n)+)", readme, flags=re.MULTILINE)
     assert len(shown) == 2
     for command, name, rest, printed in shown:
         source = published(name, tmp_path)
-        done = run_python("-m", "posembed", command, source, *rest.split(), cwd=tmp_path)
-        assert done.stdout.split() == printed.split(), done.stderr
+        monkeypatch.setattr(sys, "argv", ["posembed", command, str(source), *rest.split()])
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        done = capfd.readouterr()
+        assert not ended.value.code, done.err
+        assert done.out.split() == printed.split(), done.err
 
 
 def test_every_reader_of_the_readme_is_named_on_its_first_screens() -> None:

@@ -6,6 +6,7 @@ A test with a thousand cases spends most of its time on being a thousand tests.
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
 import sys
 import traceback
@@ -22,6 +23,18 @@ seed = torch.manual_seed if torch.cuda.is_available() else torch.default_generat
 numbers = count()
 asked = {"whole": False}
 """Whether every case was asked for, with --whole."""
+
+
+settled = {"modules": 0}
+"""How many modules were imported when the garbage collector was last told to pass over what there is."""
+
+
+def settle() -> None:
+    """Imported modules stay to the end: the collector, which accelerate runs behind a training, passes over them."""
+    if len(sys.modules) > settled["modules"] + 50:
+        gc.collect()
+        gc.freeze()
+        settled["modules"] = len(sys.modules)
 
 
 def pairwise(one: Iterable[Any], other: Iterable[Any]) -> list[Any]:
@@ -59,6 +72,7 @@ def together(
             assert chosen, f"no case of {arguments} is usual"
             for case in chosen:
                 seed(0)
+                settle()
                 with ExitStack() as undone:
                     own = dict(zip(arguments, case, strict=True))
                     if "tmp_path" in fixtures:

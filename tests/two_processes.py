@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 import torch.distributed as dist
 
 from fresh_process import run_python
@@ -32,6 +33,35 @@ def start_both(file: str, store: Path) -> None:
     environment |= {WHOLE: "yes"} if asked["whole"] else {}
     done = run_python(file, store, env=environment, together=True)
     assert done.returncode == 0, done.stdout
+
+
+def fork_both(check: Callable[[int], None], file: str, store: Path) -> None:
+    """``check(rank)`` in two forks of this process, which has imported everything; it must compute in one thread.
+
+    With a GPU, autograd has threads, which no fork would have: then ``file`` is started instead.
+    """
+    if torch.cuda.is_available():
+        start_both(file, store)
+        return
+    from accelerate.state import AcceleratorState, GradientState
+
+    said = store.with_name("said")
+    child = os.fork()
+    if not child:
+        try:
+            with open(said, "w") as told:
+                os.dup2(told.fileno(), 1), os.dup2(told.fileno(), 2)
+                sys.stdout = sys.stderr = told
+                sys.argv[1:] = [str(store)]
+                AcceleratorState._reset_state(reset_partial_state=True)
+                GradientState._reset_state()
+                be_both(check)
+        finally:
+            os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    told = said.read_text()
+    said.unlink()
+    assert status == 0, told
 
 
 def be_both(check: Callable[[int], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import functools
 import html
 import json
 import posixpath
@@ -183,9 +184,14 @@ def listing() -> Iterator[str]:
         yield f"| [`{public}`][{entry}] | {first_line(entry).replace('|', chr(92) + '|')} |"
 
 
+@functools.cache
+def parsed(module: str) -> ast.Module:
+    return ast.parse(source_of(module).read_text(encoding="utf-8"))
+
+
 def first_line(entry: str) -> str:
     module, _, name = entry.rpartition(".")
-    body = ast.parse(source_of(module).read_text(encoding="utf-8")).body
+    body = parsed(module).body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
             text = ast.get_docstring(node)

@@ -4,6 +4,8 @@
 ``posembed --help`` runs without loading torch.
 """
 
+from importlib.util import find_spec
+
 import lazy_loader
 
 from posembed._version import __version__
@@ -15,7 +17,7 @@ __all__ = [name for name in _names if name not in MODULES] + ["__version__"]
 
 
 def __getattr__(name: str) -> object:
-    if name in _names or name.startswith("_"):
+    if name in _names or name.startswith("_") or find_spec(f"{__name__}.{name}"):
         return _imported(name)
     from posembed import inputs, layers, nn, positions, tables
     from posembed.calls import name_here

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -214,7 +215,7 @@ def on_old_cells(new: Tensor, old: Tensor) -> Tensor:
     return F.interpolate(new, size=old.shape[2:], mode="bilinear", antialias=True)
 
 
-@together("name", CASES)
+@together("name", CASES, usual=lambda name: name not in ("vit_mae", "layoutlmv3"))
 def test_a_resized_model_sees_the_old_content_as_before(name: str, tmp_path: Path) -> None:
     case, family = CASES[name], name.partition(",")[0]
     plain = saved(tiny_model(family, case.settings), tmp_path / "plain")
@@ -231,7 +232,7 @@ def test_a_resized_model_sees_the_old_content_as_before(name: str, tmp_path: Pat
     before = case.cells(answer(model, case, old_content))
     apart = (on_old_cells(case.cells(answer(new, case, new_content)), before) - before).norm()
     for naive in (tiled, cut):
-        rough = reloaded(model, tmp_path / "out")
+        rough = copy.deepcopy(new)
         with torch.no_grad():
             for change in edit.target.changes:
                 parameter, layout = rough.get_parameter(change.table.parameter), change.table.layout
@@ -268,7 +269,7 @@ def cut(rows: Tensor, count: int) -> Tensor:
     return torch.cat([rows[:count], torch.zeros(max(count - len(rows), 0), rows.shape[1])])
 
 
-@pytest.mark.parametrize("family", ["sam", "swin", "beit"])
+@pytest.mark.parametrize("family", ["sam", "swin", pytest.param("beit", marks=pytest.mark.whole)])
 def test_a_model_in_memory_becomes_what_the_files_become(family: str, tmp_path: Path) -> None:
     case = CASES[family]
     model = tiny_model(family, case.settings)
@@ -321,7 +322,7 @@ def test_a_window_larger_than_the_map_is_padded_and_not_refused(tmp_path: Path) 
     assert reloaded(model, tmp_path / "out")(**content).pred_masks.isfinite().all()
 
 
-@pytest.mark.parametrize(("old", "stages", "window"), [(7, 4, 24), (8, 2, 20)])
+@pytest.mark.parametrize(("old", "stages", "window"), [(7, 4, 24), pytest.param(8, 2, 20, marks=pytest.mark.whole)])
 def test_a_window_must_fit_into_every_stage_at_the_true_size(
     old: int, stages: int, window: int, tmp_path: Path
 ) -> None:
@@ -344,11 +345,11 @@ def test_differences_of_a_grid_that_is_not_square_are_refused(old: Any, new: Any
         posembed.resize_checkpoint(saved(model, tmp_path / "source"), tmp_path / "out", image_size=new)
 
 
-@pytest.mark.parametrize(("method", "how"), [("sam", {"bicubic-antialias", "sam"}), ("vit", {"vit", "linear"})])
-def test_a_method_applies_to_the_tables_that_have_it(method: str, how: set[str], tmp_path: Path) -> None:
+def test_a_method_applies_to_the_tables_that_have_it(tmp_path: Path) -> None:
     source = saved(tiny_model("sam", SAM), tmp_path / "source")
-    edit = posembed.resize_checkpoint(source, tmp_path / "out", image_size=96, method=method, dry_run=True).edit
-    assert {change.how for change in edit.tables} == how
+    for method, how in (("sam", {"bicubic-antialias", "sam"}), ("vit", {"vit", "linear"})):
+        edit = posembed.resize_checkpoint(source, tmp_path / "out", image_size=96, method=method, dry_run=True).edit
+        assert {change.how for change in edit.tables} == how
     with pytest.raises(posembed.errors.ArgumentError, match="no method for a grid is called 'none'"):
         posembed.resize_checkpoint(source, tmp_path / "out", image_size=96, method="none", dry_run=True)
 

@@ -92,7 +92,8 @@ NOT_NAMED: dict[str, tuple[dict[str, Any], int]] = {
 PLAIN = [
     "bert-generation", "blenderbot-small", "convbert", "deberta-v2", "ernie", "fnet", "gpt_bigcode", "ibert",
     "layoutlm", "megatron-bert", "mvp", "openai-gpt", "plbart", "rembert", "roberta-prelayernorm", "roc_bert",
-    "splinter", "squeezebert", "tapas", "xlm", "xlm-roberta-xl",
+    "splinter", "squeezebert", "tapas", "xlm", "xlm-roberta-xl", "electra", "big_bird", "blenderbot", "xlm-roberta",
+    "camembert", "mpnet", "mbart", "bigbird_pegasus", "data2vec-text", "imagegpt",
 ]  # fmt: skip
 """Families whose config and table are those of another family here."""
 
@@ -248,7 +249,10 @@ IMAGES: dict[str, tuple[dict[str, Any], int]] = {  # settings, and rows in front
 }
 
 
-@together("family", IMAGES, usual=lambda family: family not in ("chinese_clip", "siglip", "clip_vision_model"))
+USUAL = ("vit", "deit", "siglip_vision_model", "dinov2_with_registers", "clip", "paligemma")
+
+
+@together("family", IMAGES, usual=lambda family: family in USUAL)
 def test_an_image_model_of_another_size(family: str, tmp_path: Path) -> None:
     settings, prefix = IMAGES[family]
     model = tiny_model(family, settings)

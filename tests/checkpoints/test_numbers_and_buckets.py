@@ -21,7 +21,7 @@ from posembed.checkpoints.sources.hugging_face import class_of
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.buckets import bucket_of, rebucket
 from tiny_models import loud_model, saved
-from together import together
+from together import pairwise, together
 from tolerance import assert_close, close
 
 T5 = {"vocab_size": 60, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
@@ -251,8 +251,7 @@ def test_buckets_that_a_model_does_not_read_are_refused() -> None:
         posembed.resize_model_(t5, buckets=8)
 
 
-@pytest.mark.parametrize("farthest", [6, 128])
-@pytest.mark.parametrize("kind", ["T5Model", "T5EncoderModel"])
+@pytest.mark.parametrize(("kind", "farthest"), pairwise(["T5Model", "T5EncoderModel"], [6, 128]))
 def test_a_model_with_the_most_buckets_reads_long_texts_and_more_are_refused(kind: str, farthest: int) -> None:
     sizes = {**T5, "relative_attention_num_buckets": 8, "relative_attention_max_distance": farthest}
     model = loud_model(kind, transformers.T5Config(**sizes))

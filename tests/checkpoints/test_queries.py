@@ -26,6 +26,22 @@ DETR: dict[str, Any] = {
     **{f"{side}_{name}": size for side in ("encoder", "decoder")
        for name, size in (("layers", 1), ("attention_heads", 2), ("ffn_dim", 16))},
 }  # fmt: skip
+LW_DETR: dict[str, Any] = {
+    **{"group_detr": 3, "num_queries": OLD, "projector_scale_factors": [1.0], "projector_out_channels": 32},
+    **{"d_model": 32, "decoder_ffn_dim": 16, "decoder_layers": 1, "c2f_num_blocks": 1},
+    **{"decoder_self_attention_heads": 2, "decoder_cross_attention_heads": 4},
+}
+RT_DETR: dict[str, Any] = {
+    **{"encoder_in_channels": [8] * 3, "encoder_hidden_dim": 32, "encoder_ffn_dim": 16, "encoder_attention_heads": 2},
+    **{"decoder_in_channels": [32] * 3, "d_model": 32, "decoder_ffn_dim": 16, "decoder_attention_heads": 2},
+    **{"num_queries": OLD, "decoder_layers": 1},
+}
+
+
+def rt_detr() -> Any:
+    sizes = {"hidden_sizes": [8] * 4, "depths": [1] * 4, "layer_type": "basic"}
+    stages = transformers.RTDetrResNetConfig(embedding_size=8, **sizes, out_features=["stage2", "stage3", "stage4"])
+    return detector("RTDetr", **RT_DETR, backbone_config=stages)
 
 
 def detector(name: str, **config: Any) -> Any:
@@ -41,7 +57,20 @@ MODELS: dict[str, Callable[[], Any]] = {
     "Detr": lambda: detector("Detr", d_model=32, **DETR),
     "ConditionalDetr": lambda: detector("ConditionalDetr", d_model=32, **DETR),
     "DabDetr": lambda: detector("DabDetr", hidden_size=32, **DETR),
-    "LwDetr": lambda: detector("LwDetr", group_detr=3, num_queries=OLD, projector_scale_factors=[1.0]),
+    "LwDetr": lambda: detector(
+        "LwDetr",
+        **LW_DETR,
+        backbone_config=transformers.LwDetrViTConfig(
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            mlp_ratio=1,
+            window_block_indices=[0],
+            out_indices=[2],
+            image_size=64,
+            pretrain_image_size=64,
+        ),
+    ),
 }
 
 
@@ -130,7 +159,7 @@ def test_queries_that_no_setting_confirms_are_named(tmp_path: Path) -> None:
     ("Detr", OLD, "already has num_queries=10"), ("Detr", 0, "queries"), ("RTDetr", NEW, "no table of object queries"),
 ])  # fmt: skip
 def test_what_is_refused(model: str, queries: int, reason: str, tmp_path: Path) -> None:
-    MODELS.get(model, lambda: detector(model, num_queries=OLD))().save_pretrained(tmp_path / "old")
+    MODELS.get(model, rt_detr)().save_pretrained(tmp_path / "old")
     with pytest.raises((ArgumentError, CheckpointError), match=reason):
         posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", queries=queries)
 

@@ -54,7 +54,7 @@ def pair_of_towers(family: str) -> dict[str, Any]:
     return {**sections, "projection_dim": 16}
 
 
-@together("family", TWICE, usual=lambda family: family in ("clip", "altclip", "groupvit", "flava"))
+@together("family", TWICE, usual=lambda family: family in ("clip", "flava"))
 def test_a_section_that_is_there_twice(family: str, tmp_path: Path) -> None:
     """OpenAI's CLIP has ``text_config`` and ``text_config_dict``; the second wins."""
     model = tiny_model(family, pair_of_towers(family))

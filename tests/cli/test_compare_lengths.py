@@ -122,3 +122,4 @@ def test_import_loads_torch_and_nothing_heavier() -> None:
     assert "torch" in loaded
     heavy = {"transformers", "accelerate", "matplotlib", "scipy", "sklearn", "huggingface_hub", "tokenizers", "jinja2"}
     assert not loaded & heavy
+    assert "torch" not in loaded_by("from posembed import errors, files")

@@ -18,7 +18,7 @@ from fresh_process import run_python
 from posembed.cli.console import Bar, plain_console
 from posembed.nn.encodings import ENCODINGS
 from tiny_models import TEXT, saved, tiny_model
-from together import together
+from together import asked, together
 
 NAMES = ["[v2]", "[/old]", "[bold]x", ":smile:", "50%", "{x}", "$a$", "\\[x]", 'it\'s "so"', "two\nlines"]
 SOURCES = sorted(Path(posembed.cli.__file__).parent.rglob("*.py"))
@@ -110,7 +110,7 @@ print_tables(plain_console(), [Table("title", "", head, (row,))], ["a sentence "
     (row,) = (line for line in piped.splitlines() if "a-long-name" in line)
     assert row.split() == ["a-long-name/" * 5, *["\N{MINUS SIGN}0.00001"] * 12]
     assert "a sentence " * 29 in piped
-    for columns in (60, 100, 200):
+    for columns in (60, *[100] * asked["whole"], 200):
         shown = on_a_terminal(program, columns)
         assert max(map(len, shown.splitlines())) <= columns
         hidden = re.search(r"No space to show these columns: (.*?)\.", " ".join(shown.split()))

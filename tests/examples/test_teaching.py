@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fresh_process import run_python
-from run_page import agree, same_words, shorter
+from run_page import agree, outputs, outputs_here, same_words, shorter
+from together import asked
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own-model.md").read_text(encoding="utf-8")
@@ -17,20 +17,20 @@ SHOWN = re.findall(r"^    python examples/(\w+)\.py\n.*?```text\n(.*?)```", PAGE
 
 
 @pytest.mark.parametrize(("name", "shown"), SHOWN, ids=[name for name, _ in SHOWN])
-def test_it_prints_what_the_page_shows(name: str, shown: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Trained for a fiftieth of its steps, an example prints the same words; with --whole, the same numbers too."""
+def test_it_prints_what_the_page_shows(name: str, shown: str, tmp_path: Path) -> None:
+    """In this process, and trained for a fiftieth of its steps, an example prints the same words.
+
+    With --whole it runs as a reader runs it, and prints the same numbers too.
+    """
     if name == "trainer":
         pytest.importorskip("transformers")
-    whole, script = request.config.getoption("--whole"), tmp_path / f"{name}.py"
-    source = (ROOT / "examples" / script.name).read_text(encoding="utf-8")
+    source = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
     assert shorter(source) != source
-    script.write_text(source if whole else shorter(source), encoding="utf-8")
-    done = run_python(script, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    printed = done.stdout.replace(tempfile.gettempdir(), "/tmp")
+    [printed] = outputs([source], tmp_path) if asked["whole"] else outputs_here([shorter(source)], tmp_path)
+    printed = printed.replace(tempfile.gettempdir(), "/tmp")
     if name == "classifier":  # a piece and its mirror image get one answer
         assert re.search(r"without positions: +50\.0%", printed)
-    if not whole:
+    if not asked["whole"]:
         assert same_words(printed, shown), f"prints\n{printed}\nand the page shows\n{shown}"
         return
     # Another version of Python has another standard library, and so another text.

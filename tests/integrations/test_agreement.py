@@ -55,7 +55,7 @@ def close(got: Tensor, want: Tensor) -> bool:
     return bool((got - want).abs().max() <= 256 * torch.finfo(want.dtype).eps * want.abs().max())
 
 
-@together("name", DECODERS, usual=lambda name: list(DECODERS).index(name) % 2 == 0)
+@together("name", DECODERS, usual=lambda name: list(DECODERS).index(name) % 4 == 0)
 def test_padded_chunked_and_cached_texts_give_the_same(name: str) -> None:
     torch.manual_seed(0)
     model = DECODERS[name]().eval()

@@ -15,6 +15,7 @@ from posembed import Alibi
 from posembed.errors import ArgumentError
 from posembed.layers import Fire, KerpleLog, KerplePower, NoPosition, T5Bias
 from posembed.layers.score_bias import Formula, ScoreBias
+from together import pairwise
 from tolerance import assert_close
 
 BIASES: dict[str, Callable[[int], ScoreBias]] = {
@@ -103,8 +104,7 @@ def test_score_mod_has_the_gradients_of_the_dense_bias(build: Callable[[int], Sc
 
 
 @without_compiling
-@every_bias
-@pytest.mark.parametrize("by_row", [False, True])
+@pytest.mark.parametrize(("build", "by_row"), pairwise(BIASES.values(), [False, True]))
 def test_flex_attention_gives_what_the_dense_bias_gives(build: Callable[[int], ScoreBias], by_row: bool) -> None:
     bias = build(3)
     q, k, v = torch.randn(3, 2, 3, 9, 8)

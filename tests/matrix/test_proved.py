@@ -112,25 +112,46 @@ def test_input_layers_take_nothing_by_place_but_the_tokens(name: str) -> None:
         layer(ids, torch.zeros_like(ids))
 
 
-@together("target", ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"])
-@together("when", ["before", "after"])
-def test_a_patched_class_is_called(target: str, when: str, tmp_path: Path) -> None:
-    """Whether it was patched before posembed was imported or after."""
-    patch = f"""
-kind, name = torch.nn.{target.split(".")[0]}, "{target.split(".")[1]}"
-original = getattr(kind, name)
-def patched(self, *args, **kwargs):
-    seen.append(type(self).__name__)
-    return original(self, *args, **kwargs)
-setattr(kind, name, patched)
+PATCHES = ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"]
+SEES_A_PATCH = """
+def sees(target, patch):
+    kind, name = getattr(torch.nn, target.split(".")[0]), target.split(".")[1]
+    original, seen = getattr(kind, name), []
+
+    def patched(self, *args, **kwargs):
+        seen.append(type(self).__name__)
+        return original(self, *args, **kwargs)
+
+    patch(kind, name, patched)
+    from posembed.inputs import BertInput
+
+    BertInput(vocab_size=10, max_len=600, dim=1024).eval()(torch.zeros(1, 600, dtype=torch.int64))
+    return ("LayerNorm" if target.startswith("LayerNorm") else "TokenEmbedding") in seen
 """
-    load = "from posembed.inputs import BertInput\n"
-    code = f"import torch\nseen = []\n{patch + load if when == 'before' else load + patch}"
-    code += "BertInput(vocab_size=10, max_len=600, dim=1024).eval()(torch.zeros(1, 600, dtype=torch.int64))\n"
-    wanted = "LayerNorm" if target.startswith("LayerNorm") else "TokenEmbedding"
-    code += f"assert {wanted!r} in seen, seen\n"
-    status, printed = run_fresh(code, tmp_path)
+BEFORE = """
+import os, torch
+import torch._dynamo, torch._inductor.decomposition  # which the first call would import in each process
+
+for target in TARGETS:
+    process = os.fork()
+    if not process:
+        assert not [name for name in sys.modules if name.startswith("posembed.inputs")]
+        os._exit(0 if sees(target, setattr) else 3)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert status == 0, (target, status)
+"""
+
+
+def test_a_class_that_was_patched_before_the_import_is_called(tmp_path: Path) -> None:
+    status, printed = run_fresh(f"import sys\nTARGETS = {PATCHES}\n{SEES_A_PATCH}\n{BEFORE}", tmp_path)
     assert status == 0, printed
+
+
+@together("target", PATCHES)
+def test_a_class_that_was_patched_after_the_import_is_called(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"torch": torch}
+    exec(SEES_A_PATCH, names)
+    assert names["sees"](target, monkeypatch.setattr)
 
 
 def test_a_function_mode_sees_every_call() -> None:

@@ -16,11 +16,11 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from every_layer import LAYERS, SMALL, Size, loss_of, tensors
+from every_layer import EACH_KIND, LAYERS, SMALL, Size, is_usual, loss_of, tensors
 from posembed.errors import PositionError
 from together import together
 from tolerance import assert_close, assert_same
-from two_processes import WORLD_SIZE, be_both, start_both
+from two_processes import WORLD_SIZE, be_both, is_whole, start_both
 
 LEARNED = [name for name, case in LAYERS.items() if list(case.make(SMALL).parameters())]
 
@@ -59,7 +59,7 @@ def main(rank: int) -> None:
     warnings.simplefilter("error")
     warnings.filterwarnings("ignore", "DTensor random operators")  # nn.Linear's own start on a CPU
     mesh = init_device_mesh("cpu", (WORLD_SIZE,))
-    for name in LEARNED:
+    for name in LEARNED if is_whole() else filter(is_usual, LEARNED):
         case = LAYERS[name]
         torch.manual_seed(rank)  # the processes' generators differ, and what they agree on must not
         with torch.device("meta"):
@@ -78,6 +78,8 @@ def main(rank: int) -> None:
         for (key, ours), (_, theirs) in zip(sharded.named_parameters(), whole.named_parameters(), strict=True):
             if theirs.grad is not None and ours.grad is not None:
                 assert_close(ours.grad.full_tensor(), theirs.grad, msg=f"{name} {key}")
+        if name not in EACH_KIND and not is_whole():
+            continue
         replicated = copy.deepcopy(whole)
         replicated.zero_grad()
         replicated = DistributedDataParallel(replicated)

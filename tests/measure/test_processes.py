@@ -1,6 +1,6 @@
 """evaluate and tune in two gloo processes: the numbers, the files and the words of one process.
 
-The first test starts this file as both processes; the second, the same commands by ``accelerate launch``.
+The first test forks into both processes; the second, the same commands by ``accelerate launch``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from posembed.measure.processes import LAUNCHED, Processes
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.modelfiles.safetensors import values_of
 from tolerance import assert_close
-from two_processes import WORLD_SIZE, be_both, start_both
+from two_processes import WORLD_SIZE, be_both, fork_both
 
 TUNE = (
-    *("tune", "model", "out", "--text", "texts", "--length", "128", "--steps", "2", "--device", "cpu"),
+    *("tune", "model", "out", "--text", "texts", "--length", "64", "--steps", "2", "--device", "cpu"),
     *("--passage", "8", "--query", "8", "--batch", "4"),
 )
 EVALUATE = (
-    *("evaluate", "model", "longer", "--text", "texts", "--lengths", "64,128", "--device", "cpu"),
+    *("evaluate", "model", "longer", "--text", "texts", "--lengths", "32,64", "--device", "cpu"),
     *("--results", "kept", "--json"),
 )
 REFUSED = {
@@ -42,9 +42,9 @@ REFUSED = {
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    save_encoder(Path("model"))
-    posembed.resize_checkpoint("model", "longer", length=128)
-    write_texts(Path("texts"), number=24, words=140)
+    save_encoder(Path("model"), positions=32)
+    posembed.resize_checkpoint("model", "longer", length=64)
+    write_texts(Path("texts"), number=20, words=70)
     return tmp_path
 
 
@@ -71,7 +71,7 @@ def check_both(ours: Path, theirs: Path) -> None:
     assert files(ours) == files(theirs)
     # A document set is read by one process, so that its numbers are the same to the bit.
     assert (ours / "evaluate.txt").read_bytes() == (theirs / "evaluate.txt").read_bytes()
-    for name in ("out", "out-at-64"):
+    for name in ("out", "out-at-32"):
         # The mean of the gradients of two half batches is rounded otherwise than the gradient of the whole.
         after, expected = (open_checkpoint(place / name).tensors for place in (ours, theirs))
         scale = [values_of(value) for value in expected.values()]
@@ -106,9 +106,10 @@ def main(rank: int) -> None:
 
 
 @pytest.mark.not_perturbed(reason="compares with other processes, whose results are not perturbed")
+@pytest.mark.usefixtures("one_thread")  # a fork has no other threads
 def test_two_processes_end_as_one(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     theirs = alone(folder, tmp_path_factory.mktemp("alone") / "here")
-    start_both(__file__, folder / "store")
+    fork_both(main, __file__, folder / "store")
     (folder / "store").unlink(missing_ok=True)
     check_both(folder, theirs)
 

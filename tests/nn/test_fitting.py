@@ -136,7 +136,7 @@ def test_images_of_another_grid_are_never_read_as_part_of_this_one(name: str) ->
 def test_a_compiled_image_encoder_checks_too() -> None:
     torch.compiler.reset()
     model, x = image_encoder("learned-2d"), torch.randn(2, 18, DIM)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
     mask = torch.arange(18) >= torch.tensor([[2], [2]])
     assert_close(compiled(x, mask=mask), model(x, mask=mask))
     with pytest.raises(ArgumentError, match="must have 16 tokens"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from itertools import product
 from typing import Any
 
 import pytest
@@ -44,9 +45,11 @@ def each_alone(model: Decoder, x: Tensor, **tokens: Any) -> Tensor:
     return model.norm(x)
 
 
-@together("name", NAMES)
-@together("tokens", ["whole", "padded", "packed"])
-@together("recomputed", [False, True])
+@together(
+    "name, tokens, recomputed",
+    list(product(NAMES, ["whole", "padded", "packed"], [False, True])),
+    usual=lambda name, tokens, recomputed: (NAMES.index(name) + len(tokens)) % 2 == recomputed,
+)
 def test_each_layer_reads_with_its_own(name: str, tokens: str, recomputed: bool) -> None:
     """In values and gradients; with activations that are computed again, too."""
     model = model_of(name, checkpoint_activations=recomputed).train()
@@ -83,7 +86,7 @@ def test_compiled_without_a_break() -> None:
     torch.compiler.reset()
     model = model_of("fox/rope+window", layers=2)
     x, mask = torch.randn(2, 12, DIM, dtype=torch.float64), torch.arange(12) >= torch.tensor([[0], [4]])
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert_close(compiled(x, mask=mask), model(x, mask=mask))
 
 

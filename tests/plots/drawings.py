@@ -42,6 +42,8 @@ OF_SEVERAL: dict[str, Callable[..., Axes]] = {
 }
 """The figures of several tables, here each the same."""
 OF_TABLES = {**OF_ONE, **OF_SEVERAL}
+ALIKE = ("singular values", "compare one", "compare five", "lines of neighbours", "lines of spectra")
+"""Figures that are drawn as another of these is: with --whole alone, where it matters how a figure is made."""
 
 
 def title(axes: Axes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from plots.drawings import OF_TABLES, all_axes, titles
+from plots.drawings import ALIKE, OF_TABLES, all_axes, titles
 from posembed import plots
 from posembed.plots.source import rows_of
 from together import together
@@ -38,28 +39,19 @@ def device() -> Iterator[None]:
     torch.set_default_device(None)
 
 
-@together("name", EVERY)
-def test_the_default_device_does_not_matter(name: str, device: None) -> None:
-    EVERY[name](TABLE).figure.draw_without_rendering()
-
-
 @together(
-    "setting", ["figure.constrained_layout.use", "figure.autolayout"], usual=lambda setting: "auto" not in setting
+    "name, setting",
+    list(product(EVERY, ["figure.constrained_layout.use", "figure.autolayout"])),
+    usual=lambda name, setting: name not in ALIKE and "auto" not in setting,
 )
-@together("name", EVERY)
-def test_layouts_of_rcparams_do_not_move_the_axes(name: str, setting: str) -> None:
+def test_no_device_and_no_layout_matters_and_a_figure_can_be_pickled(name: str, setting: str, device: None) -> None:
     with matplotlib.rc_context({setting: True}):
-        figure = EVERY[name](TABLE).figure
-        before = [axes.get_position().bounds for axes in figure.axes]
-        figure.draw_without_rendering()
-        assert before == [axes.get_position().bounds for axes in figure.axes]
-
-
-@together("name", EVERY)
-def test_a_figure_can_be_pickled(name: str) -> None:
-    axes = EVERY[name](TABLE)
-    again = pickle.loads(pickle.dumps(axes.figure))
-    assert titles(again.axes[0]) == titles(axes)
+        drawn = EVERY[name](TABLE)
+        before = [axes.get_position().bounds for axes in drawn.figure.axes]
+        drawn.figure.draw_without_rendering()
+        assert before == [axes.get_position().bounds for axes in drawn.figure.axes]
+    again = pickle.loads(pickle.dumps(drawn.figure))
+    assert titles(again.axes[0]) == titles(drawn)
 
 
 @together("name", EVERY)
@@ -75,6 +67,11 @@ def test_an_error_leaves_no_figure(name: str, monkeypatch: pytest.MonkeyPatch) -
     assert plt.get_fignums() == [mine.number]
 
 
+@cache
+def seen_alone(name: str) -> list[Any]:
+    return seen(EVERY[name](TABLE, ax=Figure().add_subplot()))
+
+
 def seen(axes: Axes) -> list[Any]:
     """What is on axes and on their panels."""
     counts = [(len(one.lines), len(one.images), len(one.patches)) for one in all_axes(axes)]
@@ -82,16 +79,18 @@ def seen(axes: Axes) -> list[Any]:
     return [counts, words, [(one.axison, one.get_xlim(), one.get_ylim()) for one in all_axes(axes)]]
 
 
+FIRST = ["compare", "before_after", "during_training", "directions", "idea", "similarity"]
+NEXT = ["norms", "heatmap", "similarity", "idea", "compare", "lengths"]
+
+
 @together(
-    "first",
-    ["compare", "before_after", "during_training", "directions", "idea", "similarity"],
-    usual=lambda first: first in ("compare", "directions", "idea"),
+    "first, name",
+    list(product(FIRST, NEXT)),
+    usual=lambda first, name: (FIRST.index(first) + NEXT.index(name)) % 3 == 0,
 )
-def test_the_next_figure_on_the_same_axes_replaces_panels(first: str) -> None:
-    for name in ("norms", "heatmap", "similarity", "idea", "compare", "lengths"):
-        draw = EVERY[name]
-        used = OF_TABLES[first](TABLE, ax=Figure().add_subplot())
-        assert seen(draw(TABLE, ax=used)) == seen(draw(TABLE, ax=Figure().add_subplot())), name
+def test_the_next_figure_on_the_same_axes_replaces_panels(first: str, name: str) -> None:
+    used = OF_TABLES[first](TABLE, ax=Figure().add_subplot())
+    assert seen(EVERY[name](TABLE, ax=used)) == seen_alone(name)
 
 
 @together(

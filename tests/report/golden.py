@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 HERE = Path(__file__).parent
 if __name__ == "__main__":
@@ -27,7 +29,7 @@ from made_up import MADE, saved  # noqa: E402
 from posembed._version import __version__  # noqa: E402
 from posembed.lab.cost import results as cost_results  # noqa: E402
 from posembed.lab.questions import QUESTIONS  # noqa: E402
-from posembed.report import evaluation, tuning  # noqa: E402
+from posembed.report import evaluation, learned, tuning  # noqa: E402
 from posembed.report.questions import page_of, write_report  # noqa: E402
 from posembed.report.terminal import as_text  # noqa: E402
 
@@ -85,12 +87,13 @@ FOLDERS: dict[str, Callable[[Path], object]] = {
 """How the run folder of each page is made."""
 
 
-@cache
-def written(name: str) -> Path:
-    """The page of a run folder, in this folder; both are made once for all who read them."""
+def written(name: str, *, tables: bool = True) -> Path:
+    """Writes the page of a run folder, in this folder. tables: whether the runs kept the rows that they learned."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     FOLDERS[name](folder)
+    if not tables:
+        shutil.rmtree(folder / "tables")
     return write_report(folder)
 
 
@@ -111,9 +114,10 @@ def texts_of(name: str) -> dict[Path, str]:
     if name in OTHERS:
         page, tables, paragraphs = OTHERS[name]()
         return files_of(name, page_text(page), as_text(tables, paragraphs, width=80))
-    page = page_text(written(name).read_text(encoding="utf-8"))
+    file = written(name)
+    page = page_text(file.read_text(encoding="utf-8"))
     page_maker = page_of(QUESTIONS[name])
-    summary = page_maker.summary(written(name).parent, None)
+    summary = page_maker.summary(file.parent, None)
     terminal = as_text(
         page_maker.main_tables(summary), [*page_maker.answer(summary), *page_maker.notes(summary)], width=80
     )
@@ -125,6 +129,14 @@ def files_of(name: str, page: str, terminal: str) -> dict[Path, str]:
         HERE / "golden" / f"{name}.txt": page,
         HERE / "golden" / f"{name}-terminal.txt": re.sub(" +\n", "\n", terminal) + "\n",
     }
+
+
+@contextlib.contextmanager
+def no_pictures() -> Iterator[None]:
+    """Nothing is drawn in the figures of pages, of which ``texts_of`` has no text."""
+    nothing: dict[str, Any] = {"svg_for_page": lambda figure, **told: "<svg></svg>"}
+    with mock.patch.multiple("posembed.report.svg", **nothing), mock.patch.object(learned, "figure_of"):
+        yield
 
 
 if __name__ == "__main__":

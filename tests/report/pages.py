@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -69,14 +69,15 @@ def tuned(measure: str, mean: float) -> Tuned:
     return Tuned(Path(names[1]), chosen, 100, with_seeds([found] * 3), by, None, "", 512, moved)
 
 
-OWN = ("lengths", "inits", "by-task", "rows", "cost", "data-efficiency")
-"""The questions whose pages have parts of their own, and one of the others."""
+OWN = {"inits": True, "by-task": True, "rows": False, "cost": True, "data-efficiency": False}
+"""The questions whose pages have parts of their own, and one of the others; whether with pictures of what tables
+learned, which look alike on all pages. The page of many lengths is one of lengths."""
 
 
-def pages(folder: Path, names: Iterable[str] = FOLDERS) -> Iterator[tuple[str, Path]]:
+def pages(folder: Path, names: Mapping[str, bool] = dict.fromkeys(FOLDERS, True)) -> Iterator[tuple[str, Path]]:
     """Yields the kind and the path of each page, of the questions with these names and of every other kind."""
-    for name in names:
-        yield name, written(name)
+    for name, tables in names.items():
+        yield name, written(name, tables=tables)
     many = [*runs(2), run("none", (4.2, 80.0, 3000.0, 2e7)), run("sinusoidal+window", (3.9, 8.0, 20.0, 50.0))]
     many.append(run("rope+window", failure="the loss was nan at step 84 of 700; try a lower learning rate"))
     yield "many lengths", write_report(save(folder / "runs", many).path)

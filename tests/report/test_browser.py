@@ -42,7 +42,7 @@ def look_at(pages: list[Path], folder: Path, *widths: int) -> list[Seen]:
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     """Every kind of page, on a telephone and on a desk; without --whole, of the questions whose pages are special."""
     folder = tmp_path_factory.mktemp("browser")
-    kinds = dict(pages(folder, FOLDERS if asked["whole"] else OWN))
+    kinds = dict(pages(folder, dict.fromkeys(FOLDERS, True) if asked["whole"] else OWN))
     return dict(zip(kinds, look_at(list(kinds.values()), folder, 400, 1200, *[1900] * asked["whole"]), strict=True))
 
 

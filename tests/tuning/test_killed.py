@@ -12,35 +12,18 @@ import torch
 from safetensors.torch import save_file
 
 from evaluated_models import save_causal, write_texts
-from fresh_process import run_fresh
 from posembed.errors import CheckpointError
 from posembed.tuning.plan import plan_tuning
 from posembed.tuning.run import TunePlan
 from posembed.tuning.trainer import PICKLES, STATE, WEIGHTS, last_checkpoint
 from together import pairwise
-
-TESTS = Path(__file__).parents[1]
-CODE = f"""
-import json, sys, warnings
-
-warnings.simplefilter("default")
-sys.path[:0] = ["{TESTS}", "{TESTS}/tuning"]
-import killed
-
-happened = killed.interrupted_runs(
-    killed.Path("runs"),
-    [100, 20_000, killed.KILL, 80_000, killed.KILL, killed.KILL],
-    seed=2,
-    kind="causal",
-)
-print("=", json.dumps(happened))
-"""
+from tuning.killed import KILL, interrupted_runs
 
 
-def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path) -> None:
-    status, printed = run_fresh(CODE, tmp_path)
-    assert status == 0, printed
-    happened = json.loads(printed.splitlines()[-1].removeprefix("= "))
+@pytest.mark.usefixtures("one_thread")  # a fork has no other threads
+def test_interruptions_leave_no_trace_in_the_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posembed.tuning.trainer.SECONDS_BETWEEN_CHECKPOINTS", 0.0)  # interrupted_runs changes it
+    happened = interrupted_runs(tmp_path / "runs", [100, 20_000, KILL, 80_000, KILL, KILL], seed=2, kind="causal")
     *interrupted, finished = happened
     kills = [line for line in interrupted if line.startswith("killed after")]
     errors = [line for line in interrupted if line not in kills]

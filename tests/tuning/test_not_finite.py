@@ -15,7 +15,7 @@ from posembed.errors import ArgumentError, CheckpointError
 from posembed.measure.summary import plain
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.settings import LARGEST, TuneSettings
-from together import pairwise
+from together import asked, pairwise
 
 SAVE: dict[str, Any] = {"causal": save_causal, "masked": save_masked, "sentences": save_encoder}
 SETTINGS: dict[str, dict[str, Any]] = {kind: {"length": 48, "batch": 2} for kind in SAVE}
@@ -37,7 +37,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("kind", SAVE)
+@pytest.mark.parametrize("kind", ["causal", "sentences", pytest.param("masked", marks=pytest.mark.whole)])
 def test_weights_that_do_not_fit_into_the_dtype_of_the_files(folder: Path, kind: str) -> None:
     SAVE[kind](Path("model"), positions=24)
     path = Path("model/model.safetensors")
@@ -52,7 +52,7 @@ def test_a_checkpoint_that_is_not_finite_is_refused_in_planning(folder: Path, ki
     SAVE[kind](Path("model"), positions=24)
     path = Path("model/model.safetensors")
     tensors = load_file(path)
-    for key in list(tensors)[::3]:
+    for key in list(tensors)[:: 3 if asked["whole"] else 6]:
         broken = {name: each.clone() for name, each in tensors.items()}
         broken[key].view(-1)[3] = value
         save_file(broken, path, metadata={"format": "pt"})

@@ -15,9 +15,10 @@ from posembed.report.tuning import plan_words
 from posembed.tuning.draws import window_of
 from posembed.tuning.plan import STARTS, TRIED, plan_tuning
 from posembed.tuning.run import TunePlan
+from together import asked
 from tolerance import assert_close
 
-SEEDS = range(6)
+SEEDS = range(6) if asked["whole"] else (1, 2)  # the second starts by another method than the first
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,9 @@ def test_the_method_has_the_lower_loss(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "settings"),
     [
-        ("causal-0", {"method": "tile"}),
-        ("causal-0", {"method": "stretch"}),
-        ("causal-0", {"train": "rows"}),
+        ("causal-1", {"method": "tile"}),
+        ("causal-1", {"method": "stretch"}),
+        ("causal-1", {"train": "rows"}),
         ("sentences", {}),
     ],
 )
@@ -88,9 +89,9 @@ def test_a_masked_model_has_a_choice_too(folder: Path) -> None:
 
 @pytest.mark.parametrize("method", STARTS)
 def test_an_unfinished_run_keeps_its_method(folder: Path, method: str) -> None:
-    begun = plan_of(folder, "causal-0", f"begun-{method}", method=method)
+    begun = plan_of(folder, "causal-1", f"begun-{method}", method=method)
     begun.store.claim()
-    again = plan_of(folder, "causal-0", f"begun-{method}")
+    again = plan_of(folder, "causal-1", f"begun-{method}")
     assert again.settings.method == method
     assert not again.starts
 

@@ -49,8 +49,8 @@ def idea(
         The Axes.
 
     Raises:
-        ArgumentError, CheckpointError: as for ``heatmap``; or ``table`` is an encoding other than a plain learned
-        table.
+        ArgumentError, CheckpointError: as for ``heatmap``; or ``table`` is an encoding, but not a plain learned
+            table.
 
     Examples:
         >>> import posembed

@@ -6,14 +6,12 @@ import math
 import os
 import signal
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch
 from accelerate import Accelerator
 
-from fresh_process import run_python
 from posembed.errors import ArgumentError, DataError, RunFolderError
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
@@ -23,7 +21,7 @@ from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
 from together import together
 from tolerance import assert_close
-from two_processes import be_both, start_both
+from two_processes import be_both, fork_both
 
 # One that draws positions, one that has learned rows, one with neither; the spec has dropout.
 ENCODINGS = ["rolling", "learned", "rope"]
@@ -69,7 +67,7 @@ def test_learning_rate(spec: LengthSpec) -> None:
 def test_the_same_spec_gives_the_same_numbers_and_learns(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, encoding: str
 ) -> None:
-    spec = dataclasses.replace(spec, encoding=encoding, steps=60)
+    spec = dataclasses.replace(spec, encoding=encoding, steps=40)
     first, second = (train.run(spec, task, accelerator) for _ in range(2))
     assert numbers(first) == numbers(second)
     assert first.losses[-1][1] < 0.8 * first.losses[0][1]
@@ -109,36 +107,28 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     assert side_files(folder, spec) == side_files(whole_folder, spec)
 
 
-@pytest.mark.not_perturbed(reason="compares with another process, whose results are not perturbed")
+@pytest.mark.usefixtures("one_thread")  # a fork has no other threads
 def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
     spec: LengthSpec,
     task: LanguageModelling,
     accelerator: Accelerator,
     folder: RunFolder,
     whole_folder: RunFolder,
-    tmp_path: Path,
 ) -> None:
+    def kill(progress: train.Progress) -> None:
+        if progress.step == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+
     spec = dataclasses.replace(spec, encoding="rolling")
     whole = train.run(spec, task, accelerator, whole_folder)
-    torch.save((spec, task), tmp_path / "asked.pt")
-    script = textwrap.dedent(
-        """
-        import os, signal, sys, torch
-        from accelerate import Accelerator
-        from posembed.lab.runs import environment
-        from posembed.lab.runs import train
-        from posembed.lab.runs.results import RunFolder
-        torch.set_num_threads(int(sys.argv[2]))
-        train.SECONDS_BETWEEN_CHECKPOINTS = 0.0
-        spec, task = torch.load(sys.argv[1] + "/asked.pt", weights_only=False)
-        def kill(progress):
-            if progress.step == 8:
-                os.kill(os.getpid(), signal.SIGKILL)
-        train.run(spec, task, Accelerator(cpu=True), RunFolder(sys.argv[1], type(spec)), kill)
-        """
-    )
-    done = run_python("-c", script, tmp_path, torch.get_num_threads())
-    assert done.returncode == -signal.SIGKILL
+    child = os.fork()
+    if not child:
+        try:
+            train.SECONDS_BETWEEN_CHECKPOINTS = 0.0
+            train.run(spec, task, accelerator, folder, kill)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert torch.load(folder.file("checkpoints", spec), weights_only=True)["state"]["step"] == 7
     assert numbers(train.run(spec, task, accelerator, folder)) == numbers(whole)
     assert side_files(folder, spec) == side_files(whole_folder, spec)
@@ -161,6 +151,7 @@ def test_a_run_whose_end_is_not_finite_has_failed(
     assert result.measurements is None
 
 
+@pytest.mark.usefixtures("one_thread")  # a fork has no other threads
 def test_two_processes_train_the_same_run(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, tmp_path: Path
 ) -> None:
@@ -168,7 +159,7 @@ def test_two_processes_train_the_same_run(
     spec = dataclasses.replace(spec, encoding="rolling", dropout=0.0, steps=12)
     alone = train.run(spec, task, accelerator)
     torch.save((spec, task), tmp_path / "asked.pt")
-    start_both(__file__, tmp_path / "store")
+    fork_both(train_in_both, __file__, tmp_path / "store")
     (shared,) = RunFolder(tmp_path / "run", LengthSpec).results()
     assert shared.environment["processes"] == "2"
     for (step, ours), (_, theirs) in zip(alone.losses, shared.losses, strict=True):
