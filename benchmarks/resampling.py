@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -306,42 +307,39 @@ def page(subjects: Sequence[Images | Text], all_found: Sequence[list[dict[str, l
             yield from pages.table(["method", "mean rank", *heads], rows)
 
 
-def draw(subjects: Sequence[Images | Text], all_found: Sequence[list[dict[str, list[float]]]]) -> None:
-    """Draws the difference of every method from the default, with the wider interval."""
+DIFFERENCE = re.compile(r"([+-]?[\d.]+) \(([+-]?[\d.]+) to ([+-]?[\d.]+)")
+
+
+def draw(page: str) -> None:
+    """Draws the differences of every method from the default on a page of results, with their intervals."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(
-        len(subjects), 3, figsize=(10, 2.6 * len(subjects)), layout="constrained", squeeze=False
-    )
-    for row, subject, seeds in zip(axes, subjects, all_found, strict=True):
-        scale = 100 if subject.metric.kind == "share" else 1
-        for ax, size in zip(row, subject.sizes, strict=True):
-            names = [name for name in subject.methods(size) if name != subject.kernels.default]
-            for time, shift, color in zip(TIMES, (-0.15, 0.15), ("tab:grey", "tab:blue"), strict=True):
-                found = estimates(subject, seeds, time)
-                for place, name in enumerate(
-                    names := [n for n in subject.methods(size) if n != subject.kernels.default]
-                ):
-                    compared = found.versus(subject.metric, name, size)
-                    if compared is None:
-                        continue
-                    ends = [
-                        (each.low, each.high)
-                        for each in compared.kinds
-                        if each.low is not None and each.high is not None
-                    ] or [(compared.value, compared.value)]
-                    low, high = max(ends, key=lambda each: each[1] - each[0])
-                    at, value = place + shift, scale * compared.value
-                    ax.plot([scale * low, scale * high], [at, at], color=color, linewidth=1)
-                    ax.plot(value, at, "o", color=color, markersize=4, label=time if not place else None)
-            ax.axvline(0, color="black", linewidth=0.5)
-            ax.set_yticks(range(len(names)), names)
-            ax.invert_yaxis()
-            unit = "accuracy, points" if scale == 100 else "loss, nats per token"
-            ax.set_title(f"{subject.name}, {size / subject.trained:g} times", fontsize=9)
-            ax.set_xlabel(f"{unit}, minus {subject.kernels.default}", fontsize=8)
+    tables = re.findall(r"^### (\w+), (\w+), minus (\S+)\n\n((?:\|.*\n)+)", page.replace("\N{MINUS SIGN}", "-"), re.M)
+    names = list(dict.fromkeys(subject for subject, *_ in tables))
+    figure, axes = plt.subplots(len(names), 3, figsize=(10, 2.6 * len(names)), layout="constrained", squeeze=False)
+    order: dict[str, list[str]] = {}
+    for subject, time, default, table in tables:
+        heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+        cells = {row[0]: [DIFFERENCE.search(cell) for cell in row[2:]] for row in rows if row[0] != default}
+        for column, (ax, head) in enumerate(zip(axes[names.index(subject)], heads[2:], strict=True)):
+            methods = order.setdefault(f"{subject} {head}", [name for name in cells if cells[name][column]])
+            for name in methods:
+                found = cells[name][column]
+                assert found is not None
+                value, low, high = (float(each) for each in found.groups())
+                at = methods.index(name) + (0.15 if time == "tuned" else -0.15)
+                color = "tab:blue" if time == "tuned" else "tab:grey"
+                ax.plot([low, high], [at, at], color=color, linewidth=1)
+                ax.plot(value, at, "o", color=color, markersize=4, label=None if methods.index(name) else time)
+            ax.set_yticks(range(len(methods)), methods)
+            ax.set_ylim(len(methods) - 0.5, -0.5)
+            unit = "loss, nats per token" if default == TEXT.default and subject != "Sentences" else "accuracy, points"
+            ax.set_title(f"{subject.lower()}, {head}", fontsize=9)
+            ax.set_xlabel(f"{unit}, minus {default}", fontsize=8)
             ax.tick_params(labelsize=8)
-    axes[0][0].legend(fontsize=8)
+    for ax in axes.flat:
+        ax.axvline(0, color="black", linewidth=0.5)
+    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper right", ncols=2, fontsize=8)
     figure.savefig(FIGURE, dpi=100)
     with Image.open(FIGURE) as image:
         few = image.convert("RGB").quantize(64)
@@ -361,13 +359,13 @@ def main() -> None:
         for subject, seeds in zip(subjects, found, strict=True):
             seeds.append(measured(subject, seed, arguments.steps, arguments.tuning))
     about = (
-        f"Trained for {arguments.steps} steps of {BATCH}, tuned for {arguments.tuning}; {arguments.seeds} seeds. In "
-        "parentheses, the wider of the 95% intervals over seeds (Student's t) and over held-out inputs. A difference "
-        "has a verdict if both exclude 0."
+        f"Trained for {arguments.steps} steps of {BATCH} (masked four times as long, sentences twice), tuned for "
+        f"{arguments.tuning}; {arguments.seeds} seeds. In parentheses, the wider of the 95% intervals over seeds "
+        "(Student's t) and over held-out inputs. A difference has a verdict if both exclude 0."
     )
     head = ["# Which way of resampling a position table is best?", "", "    python benchmarks/resampling.py", ""]
     pages.write("resampling", [*head, pages.machine(), "", about, "", *page(subjects, found)])
-    draw(subjects, found)
+    draw((pages.RESULTS / "resampling.md").read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

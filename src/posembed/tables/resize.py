@@ -16,10 +16,11 @@ from posembed.tables.resize_methods import TEXT, Kernels, groups, kernels_of
 from posembed.tables.rows import table_rows
 
 DEFAULT_TEXT_METHOD = TEXT.default
-WHY_TEXT_METHOD = "it keeps every existing row, and in a sentence encoder linear interpolation was worse at all lengths"
-"""Measured by benchmarks/resize_quality.py, where random rows did equally well. In Longformer, which was lengthened
-and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150). In small causal models,
-which depend more on positions, interpolation is far better than tiling (benchmarks/resampling.py)."""
+WHY_TEXT_METHOD = (
+    "it keeps every existing row; in a sentence encoder linear was worse, in small language models far better"
+)
+"""Measured by benchmarks/resize_quality.py, where random rows did equally well, and by benchmarks/resampling.py. In
+Longformer, which was lengthened and then fine-tuned, random rows were far worse than tiling (arXiv:2004.05150)."""
 
 Method = Callable[[Tensor, Any], Tensor]
 
