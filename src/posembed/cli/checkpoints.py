@@ -146,8 +146,8 @@ class Resizing(Source):
     buckets: Count | None = option("T5 and models like it: the new number of buckets.", SIZE, default=None)
     method: str | None = option(
         "How new rows are computed. Text: tile (the default: it keeps every existing row; linear was worse in a "
-        "sentence encoder, far better in small language models), hierarchical, linear, cubic, stretch, truncate, random, "
-        "mean. "
+        "sentence encoder, far better in small language models), hierarchical, linear, cubic, stretch, truncate, "
+        "random, mean. "
         "Images: bicubic-antialias (the default), bicubic, bilinear-antialias, bilinear, dinov2. Differences on a "
         "grid: bicubic (the default), bilinear, geometric, extend. One axis of differences, frames or coordinates: "
         "linear (the default), cubic. Numbers beside the input: tile. Differences that the model limits: extend (the "
