@@ -12,6 +12,7 @@ import json
 import os
 import re
 import tempfile
+from itertools import product
 from pathlib import Path
 from statistics import geometric_mean, mean
 
@@ -21,6 +22,7 @@ matplotlib.use("agg")
 
 import torch
 from matplotlib import pyplot as plt
+from matplotlib.transforms import Bbox
 from PIL import Image
 
 from posembed import plots
@@ -87,22 +89,28 @@ def draw_choice() -> None:
             point = (name, geometric_mean(perplexities["512"]), mean(shares["512"]))
             (ours if name.startswith(("learned", "rolling")) else rivals).append(point)
     _, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
-    above: list[tuple[float, float]] = []  # the points whose names are written, from the left
     colours = {}
     for points, marker, label in ((ours, "o", "learned rows"), (rivals, "s", "others")):
         names, x, y = zip(*points, strict=True)
         drawn = axes.scatter(x, y, marker=marker, label=label, clip_on=False, zorder=3)
         colours |= dict.fromkeys(names, drawn.get_facecolor()[0])
-    for name, x, y in sorted([*ours, *rivals], key=lambda point: point[1]):
-        line = sum(x / left < 1.3 and abs(y - height) < 3 for left, height in above)  # a name over those it would hide
-        axes.annotate(name, (x, y), (5, 4 + 10 * line), textcoords="offset points", fontsize=8, color=colours[name])
-        above.append((x, y))
     axes.set(xscale="log", ylim=(0, 105), xlabel="Perplexity at 512 tokens, trained at 64 (lower is better)",
              ylabel="Passkeys found at 512 characters, %")  # fmt: skip
     axes.set_xticks(ticks := [5, 6, 8, 10, 15, 20, 30], [str(tick) for tick in ticks], minor=False)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend()
+    taken: list[Bbox] = []
+    for name, x, y in sorted([*ours, *rivals], key=lambda point: point[1]):
+        lines = (4, -11, 15, -22) if y > 10 else (4, 15, 26, 37)  # below is the axis
+        for side, line in product(("left", "right"), lines):  # the first place where it hides no name
+            at = 5 if side == "left" else -5, line
+            text = axes.annotate(name, (x, y), at, textcoords="offset points", ha=side, fontsize=8, color=colours[name])
+            box = text.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+            text.remove()
+        taken.append(box)
     save(DOCS / "images" / "choice.png")
 
 
