@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 import tempfile
@@ -46,15 +47,18 @@ def execute_here(notebook: NotebookNode, folder: Path) -> None:
     from ipykernel.inprocess import InProcessKernelManager
     from ipykernel.inprocess.ipkernel import InProcessKernel
     from IPython.core.interactiveshell import InteractiveShell
+    from traitlets.config import Config
+    from zmq.utils import garbage
 
-    main, backend = sys.modules["__main__"], matplotlib.get_backend()
+    main, backend, names = sys.modules["__main__"], matplotlib.get_backend(), set(vars(builtins))
     with undone(folder), matplotlib.rc_context():
         os.environ |= {"IPYTHONDIR": str(folder / "ipython"), "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         warnings.resetwarnings()
         warnings.showwarning = lambda *told, **how: print(warnings.formatwarning(*told[:4]), file=sys.stderr)
         for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
             warnings.simplefilter("ignore", kind)
-        manager = InProcessKernelManager()
+        no_thread = Config({"HistoryManager": {"enabled": False}})  # later tests fork
+        manager = InProcessKernelManager(config=no_thread)
         manager.start_kernel()
         client = manager.client()
         client.start_channels()
@@ -70,12 +74,15 @@ def execute_here(notebook: NotebookNode, folder: Path) -> None:
                         assert message["msg_type"] != "error", "\n".join(message["content"]["traceback"])
         finally:
             client.stop_channels()
-            InteractiveShell.instance().history_manager.end_session()
+            manager.kernel.iopub_thread.stop()
+            garbage.gc.stop()
             manager.shutdown_kernel()
             manager.kernel = None
             for single in (type(InteractiveShell.instance()), InProcessKernel):
                 single.clear_instance()
             sys.modules["__main__"] = main
+            for name in vars(builtins).keys() - names:
+                delattr(builtins, name)
             matplotlib.pyplot.switch_backend(backend)
 
 

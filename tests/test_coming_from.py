@@ -57,7 +57,7 @@ def test_names_of_other_libraries_are_answered_with_ours() -> None:
             exec(f"from posembed import {name}")
     with pytest.raises(ImportError, match=r"here it is posembed\.LearnedPositionalEmbedding"):
         exec("from posembed import LearnedPositionalEmbeding")
-    for name in ("anything", "_private"):
+    for name in ("anything", "_private", "Rotary", "transformer", "layers.rotary"):
         assert not hasattr(posembed, name)
 
 

@@ -5,6 +5,7 @@
 """
 
 from importlib.util import find_spec
+from inspect import ismodule
 
 import lazy_loader
 
@@ -17,14 +18,18 @@ __all__ = [name for name in _names if name not in MODULES] + ["__version__"]
 
 
 def __getattr__(name: str) -> object:
-    if name in _names or name.startswith("_") or find_spec(f"{__name__}.{name}"):
+    if name in _names or name[:1] == "_" or not name.isidentifier() or find_spec(f"{__name__}.{name}"):
         return _imported(name)
-    from posembed import inputs, layers, nn, positions, tables
+    try:
+        from posembed import inputs, layers, nn, positions, tables
+    except ImportError:  # without torch
+        return _imported(name)
     from posembed.calls import name_here
 
-    modules = {"inputs": inputs, "nn": nn, "positions": positions, "layers": layers, "tables": tables}
-    homes = {each: f"{home}.{each}" for home, module in modules.items() for each in vars(module) if each[0] != "_"}
-    homes |= {each: f"{home}.{each}" for home in ("layers", "tables") for each in modules[home].__all__}
+    listed = {"layers": layers.__all__, "tables": tables.__all__}
+    for home, module in {"inputs": inputs, "nn": nn, "positions": positions}.items():
+        listed[home] = [each for each, value in vars(module).items() if each[0] != "_" and not ismodule(value)]
+    homes = {each: f"{home}.{each}" for home, names in listed.items() for each in names}
     homes |= {each: each for each in _names}
     if (here := name_here(name, homes)) is not None:  # `from posembed import name` drops an AttributeError's words
         raise ImportError(f"posembed has no {name}: here it is posembed.{here} (docs/coming-from.md)", name=__name__)

@@ -322,6 +322,11 @@ def test_patches_of_a_spectrogram_may_overlap(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "old.pth")
     said = resize_checkpoint(tmp_path / "old.pth", tmp_path / "said.pth", old_grid=(21, 10), image_size=(384, 192))
     assert "336 x 160 pixels, in patches that do not overlap; if they do, pass --grid" in repr(said)
+    state = {"pos_embed": torch.randn(1, 197, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16)}
+    torch.save(state, tmp_path / "square.pth")
+    for number, size in enumerate(({"image_size": 384}, {"grid": (24, 24)}, {"patch_size": 8})):
+        said = resize_checkpoint(tmp_path / "square.pth", tmp_path / f"{number}.pth", **size)
+        assert ("224 x 224 pixels, in patches that do not overlap" in repr(said)) == ("image_size" in size)
 
 
 def test_distances_whose_cells_are_in_the_code_are_named(tmp_path: Path) -> None:

@@ -316,11 +316,13 @@ def test_images_of_another_size_are_not_compared(tmp_path: Path) -> None:
     assert found.works[-1] == f"not compared with {source}: it takes images of another size"
 
 
-def test_a_tokenizer_that_does_not_load_or_has_ids_without_a_row(tmp_path: Path) -> None:
+@together("of_sentences", [True, False])
+def test_a_tokenizer_that_does_not_load_or_has_ids_without_a_row(of_sentences: bool, tmp_path: Path) -> None:
     source = tmp_path / "source"
     shutil.copytree(get_model_path(), source)
-    for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
-        (source / name).unlink()  # a folder of transformers alone
+    if not of_sentences:  # a folder of transformers alone
+        for name in ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json"):
+            (source / name).unlink()
     assert posembed.check_checkpoint(source).problems == ()
     vocabulary = source / "tokenizer.json"
     whole = vocabulary.read_text()
@@ -330,10 +332,33 @@ def test_a_tokenizer_that_does_not_load_or_has_ids_without_a_row(tmp_path: Path)
     ids = "its tokenizer has ids up to 30522, and its token embeddings have 30522 rows"
     assert posembed.check_checkpoint(source).problems == (ids,)
     vocabulary.write_text(whole[: len(whole) // 2])
-    assert posembed.check_checkpoint(source).problems[0].startswith("transformers cannot load its tokenizer (")
+    if of_sentences:
+        with pytest.raises(CheckpointError, match="sentence-transformers cannot load it"):
+            posembed.check_checkpoint(source)
+    else:
+        assert posembed.check_checkpoint(source).problems[0].startswith("transformers cannot load its tokenizer (")
+
+
+@together("family, config", [("clip", {"text_config": TEXT, "vision_config": IMAGE}), ("vit", IMAGE)])
+def test_a_vocabulary_beside_a_model_without_one_table_of_tokens(family: str, config: dict, tmp_path: Path) -> None:
+    """CLIP has tables in two towers, a ViT has none; neither is at fault."""
+    source = saved(tiny_model(family, config), tmp_path / "source")
+    (source / "vocab.json").write_text(json.dumps({"<|startoftext|>": 0, "<|endoftext|>": 1, "a": 2}))
+    (source / "merges.txt").write_text("#version: 0.2\n")
+    assert posembed.check_checkpoint(source).problems == ()
 
 
 def test_a_comparison_with_another_model_is_a_problem(longer: Path, tmp_path: Path) -> None:
     other = saved(tiny_model("bert", {**TEXT, "hidden_size": 64}), tmp_path / "other")
     what = f"{other} is another model: most of its weights are missing here, or have another shape"
     assert posembed.check_checkpoint(longer, against=other).problems == (what,)
+
+
+def test_keys_may_have_a_prefix_on_one_side(tmp_path: Path) -> None:
+    model = tiny_model("gpt2", GPT)
+    bare = saved(model, tmp_path / "bare")
+    state = {f"transformer.{key}": each for key, each in load_file(bare / "model.safetensors").items()}
+    shutil.copytree(bare, tmp_path / "prefixed")
+    save_file(state, tmp_path / "prefixed" / "model.safetensors", {"format": "pt"})
+    for one, other in (("bare", "prefixed"), ("prefixed", "bare")):
+        assert posembed.check_checkpoint(tmp_path / one, against=tmp_path / other).problems == ()

@@ -184,7 +184,7 @@ def plan_resize(
             return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows))
 
         edit = plan(checkpoint.tensors)
-        beside = changes_beside(file, edit, plan, optimizer if whole else None, keep)
+        beside = changes_beside(file, size, edit, plan, optimizer if whole else None, keep)
         left_out |= beside.dropped
     else:
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)

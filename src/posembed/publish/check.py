@@ -7,6 +7,7 @@ its full length or image size.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -129,8 +130,8 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     limits = tuple(limits_of(checkpoint, sizes))
     problems += beyond_the_table(limits, sizes)
     works = list(below_the_table(limits, sizes))
-    if loaded_by.startswith("transformers"):
-        problems += tokenizer_problems(checkpoint, model)
+    if takes_text(model):
+        tokenizer_trouble(checkpoint, model, works, problems)
     with undisturbed(), torch.no_grad():
         ran = run(model, sizes)
         if isinstance(ran, str):
@@ -208,9 +209,15 @@ class SentenceEncoder(nn.Module):
     def forward(self, input_ids: Tensor) -> Any:
         return self.whole({"input_ids": input_ids, "attention_mask": torch.ones_like(input_ids)})
 
+    def get_input_embeddings(self) -> nn.Module:
+        from transformers import PreTrainedModel
 
-def tokenizer_problems(checkpoint: Checkpoint, model: Any) -> Iterator[str]:
-    """Yields why texts do not get through: the tokenizer of transformers does not load, or has ids without a row."""
+        transformer = next(each for each in self.whole.modules() if isinstance(each, PreTrainedModel))
+        return transformer.get_input_embeddings()
+
+
+def tokenizer_trouble(checkpoint: Checkpoint, model: Any, works: list[str], problems: list[str]) -> None:
+    """Says why texts do not get through: the tokenizer of transformers does not load, or has ids without a row."""
     assert checkpoint.folder is not None
     # Without these files, transformers returns an empty tokenizer of the family.
     if not any(path.name in VOCABULARIES or path.suffix == ".model" for path in checkpoint.folder.iterdir()):
@@ -221,19 +228,27 @@ def tokenizer_problems(checkpoint: Checkpoint, model: Any) -> Iterator[str]:
         with quiet():
             tokenizer = AutoTokenizer.from_pretrained(checkpoint.folder, trust_remote_code=False, config=model.config)
             largest = max(tokenizer.get_vocab().values(), default=-1)
-    except Exception as error:  # each tokenizer raises its own errors
-        yield f"transformers cannot load its tokenizer ({last_line(error)})"
+    except ImportError as error:  # a package that is missing here, not a fault of the checkpoint
+        works.append(f"its tokenizer was not tried: {str(error).strip().splitlines()[0]}")
         return
-    table = model.get_input_embeddings()
-    if isinstance(table, nn.Embedding) and largest >= table.num_embeddings:
-        yield f"its tokenizer has ids up to {largest}, and its token embeddings have {table.num_embeddings} rows"
+    except Exception as error:  # each tokenizer raises its own errors
+        problems.append(f"transformers cannot load its tokenizer ({last_line(error)})")
+        return
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:  # such as CLIP, which has several
+        return
+    if type(table) is nn.Embedding and largest >= table.num_embeddings:
+        problems.append(
+            f"its tokenizer has ids up to {largest}, and its token embeddings have {table.num_embeddings} rows"
+        )
 
 
 def is_another_model(checkpoint: Checkpoint, before: Checkpoint) -> bool:
-    """Returns whether fewer than half of the weights before are in a checkpoint with the same shape."""
-    shapes = {key: tensor.shape for key, tensor in checkpoint.tensors.items()}
-    same = sum(tensor.shape == shapes.get(key) for key, tensor in before.tensors.items())
-    return 2 * same < len(before.tensors)
+    """Returns whether fewer than half of the weights before have a counterpart of the same shape, under any name: one
+    model may be saved with a prefix, such as ``bert.``, and the other without."""
+    old, new = (Counter(tuple(tensor.shape) for tensor in each.tensors.values()) for each in (before, checkpoint))
+    return 2 * (old & new).total() < old.total()
 
 
 def sizes_of(checkpoint: Checkpoint) -> Sizes:

@@ -52,8 +52,8 @@ def resize_table(
             ``TEXT_METHODS`` for a sequence ("tile", which truncates if the table gets shorter), ``GRID_METHODS`` for a
             grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for differences of height and width ("bicubic"),
             ``LIMITED_METHODS`` for differences clipped at a maximum ("extend"), ``DIFFERENCE_METHODS`` for differences
-            along one axis ("linear"), and ``LINE_METHODS`` for any other axis ("linear"). The axes "number",
-            "distance", "bucket" and "query" have their own methods.
+            along one axis ("linear"), and ``LINE_METHODS`` for any other axis ("linear"). The axes "distance",
+            "bucket" and "query" have their own methods, and the default for "number" is "tile".
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import Tensors
@@ -45,10 +46,16 @@ class Beside:
 
 
 def changes_beside(
-    file: WeightFile, edit: Edit, plan: Callable[[Tensors], Edit], optimizer: str | None, keep: Sequence[str] = ()
+    file: WeightFile,
+    size: NewSize,
+    edit: Edit,
+    plan: Callable[[Tensors], Edit],
+    optimizer: str | None,
+    keep: Sequence[str] = (),
 ) -> Beside:
-    """Returns what changes besides the weights. plan: plans the same resize for a copy of the weights, given its
-    tensors. optimizer: "keep" or "drop"; None for a new file of tensors only. keep: settings that stay unchanged."""
+    """Returns what changes besides the weights. size: what the user asks for. plan: plans the same resize for a copy of
+    the weights, given its tensors. optimizer: "keep" or "drop"; None for a new file of tensors only. keep: settings
+    that stay unchanged."""
     tree, values, settings = file.tree, dict[Place, Any](), []
     keys: Mapping[Place, str] = {(key,): key for key in file.tensors}
     if tree is not None:
@@ -95,7 +102,8 @@ def changes_beside(
         for place in places
         if not within(place, values) and not any(within(each, [place]) for each in values)
     ]
-    old = edit.target.image_size and edit.target.image_size[0]
+    alone = size.image_size is not None and size.patch_size is None
+    old = edit.target.image_size[0] if alone and edit.target.image_size else None
     if old and old not in map(sides, sizes_in(file).values()):
         remarks.append(OVERLAP.format(edit.target.table.key, *old))
     left_out = {joined(entry): why for entry, why in dropped.items()}
