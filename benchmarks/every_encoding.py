@@ -98,6 +98,7 @@ SECTIONS = {
             "t5",
             "kerple-log",
             "cope",
+            "fire",
         ),
         leading=("rolling/none+logn",),
     ),
