@@ -99,6 +99,7 @@ SECTIONS = {
             "kerple-log",
             "cope",
             "fire",
+            "alibi+window",
         ),
         leading=("rolling/none+logn",),
     ),
