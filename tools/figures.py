@@ -100,10 +100,11 @@ def draw_choice() -> None:
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend()
-    taken: list[Bbox] = []
+    points = axes.transData.transform([point[1:] for point in (*ours, *rivals)])
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in points]
     for name, x, y in sorted([*ours, *rivals], key=lambda point: point[1]):
         lines = (4, -11, 15, -22) if y > 10 else (4, 15, 26, 37)  # below is the axis
-        for side, line in product(("left", "right"), lines):  # the first place where it hides no name
+        for side, line in product(("left", "right"), lines):  # the first place where it hides nothing
             at = 5 if side == "left" else -5, line
             text = axes.annotate(name, (x, y), at, textcoords="offset points", ha=side, fontsize=8, color=colours[name])
             box = text.get_window_extent()
@@ -111,6 +112,9 @@ def draw_choice() -> None:
                 break
             text.remove()
         taken.append(box)
+        if abs(line) > 11:  # far from its point
+            way = {"arrowstyle": "-", "linewidth": 0.5, "color": colours[name]}
+            axes.annotate("", (x, y), at, textcoords="offset points", arrowprops=way)
     save(DOCS / "images" / "choice.png")
 
 
