@@ -153,10 +153,10 @@ def claims(found: Found, results: list[RunResult]) -> Iterable[str]:
     shown = show(itself and itself.over_seeds, 3)
     yield f"- rolling at {longest} against itself at {trained}, same tokens: {shown}"
     for rival in ("alibi", "rope+window"):
-        for measure, words in (("same_tokens", "same tokens"), ("nonoverlapping", "non-overlapping windows")):
+        for measure, words in ((SAME_TOKENS, "same tokens"), (WHOLE_WINDOWS, "non-overlapping windows")):
             losses = {
                 name: {
-                    r.spec.seed: getattr(r.measurements, measure)[longest]
+                    r.spec.seed: r.measurements.by_x(measure)[longest]
                     for r in results
                     if r.spec.encoding == name and r.measurements is not None
                 }

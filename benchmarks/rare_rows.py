@@ -16,6 +16,7 @@ from torch import Tensor
 import posembed
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.tensors import load_tables
+from posembed.lab.tasks.row_specs import AT, TRAINED
 from posembed.tables.fill import initial_table, sinusoidal_table
 from posembed.tables.health import describe_rows
 from posembed.tables.rare_rows import RARE
@@ -41,7 +42,7 @@ def trained(folder: Path, seeds: int, steps: int) -> None:
     out = folder / "runs"
     answer = posembed.compare("rows", train_lengths=names, seeds=seeds, steps=steps, out=out, **SETTINGS)
     for run in answer.results:
-        counts = torch.tensor(run.measurements.trained)
+        counts = torch.tensor(list(run.measurements.by_x(AT[TRAINED]).values()))
         rare = (counts < RARE * counts.max()).nonzero()[:, 0].tolist()
         table = load_tables(RunFolder(out, type(run.spec)).file("tables", run.spec), steps)[steps]
         named = rare_rows(table)

@@ -7,7 +7,7 @@ from typing import Any
 
 from made_up_runs import kin, made_up
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.amounts_specs import DataSpec, DropoutSpec
+from posembed.lab.tasks.amounts_specs import DataSpec, DropoutSpec, measured_losses
 
 TOKENS = {"8192": 8192, "1/16": 551_680, "1": 8_826_887}
 LOSSES = {
@@ -28,7 +28,7 @@ def a_run(kind: type[Any], seed: int, losses: tuple[float, float], noise: float,
         kin(kind, question, seed, {"steps": 300, "width": 64}, **own),
         position_parameters=4096 if own.get("encoding", "learned") == "learned" else 0,
         losses=tuple((step, losses[1] + drift + 3 * math.exp(-step / 60)) for step in range(3, 301, 3)),
-        measured=kind.Measured(held_out=losses[0] + drift, training=losses[1] + drift, train_tokens=tokens),
+        measured=measured_losses(losses[0] + drift, losses[1] + drift, tokens, by_amount=kind is DataSpec),
     )
 
 

@@ -11,7 +11,7 @@ import posembed
 from made_up_runs import kin, made_up, save
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.tensors import snapshot_steps
-from posembed.lab.tasks.language import measurements
+from posembed.lab.tasks.language import measured_table
 from posembed.lab.tasks.table_specs import ByTaskSpec
 
 TYPICAL = {"causal": 1.9, "masked": 2.3, "replaced": 0.4}
@@ -35,7 +35,7 @@ def by_task_run(task: str, seed: int = 0, *, failure: str | None = None, **setti
         kin(ByTaskSpec, "by-task", seed, settings, task=task),
         position_parameters=table.numel(),
         losses=tuple((step, loss + 2 / step) for step in range(7, STEPS + 1, 7)),
-        measured=measurements(0.1 * table, table, loss=loss, bytes_per_token=None),
+        measured=measured_table(0.1 * table, table, loss=loss),
         failure=failure,
     )
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 
 from made_up_runs import made_up
+from posembed.lab.measured import Measured, by_item, by_x
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.classification import Classified, Recognised
-from posembed.lab.tasks.classification_specs import ImageSpec, TextSpec
+from posembed.lab.tasks.classification_specs import ACCURACY, LOSS, MACRO_F1, ImageSpec, TextSpec
+from posembed.measure.frame import Value
 
 DOCUMENTS, PIECES = 60, 10
 TEXT_ACCURACY = {"learned": 0.712, "sinusoidal": 0.71, "t5": 0.78, "none": 0.6}
@@ -34,12 +35,15 @@ def drawn(share: float, count: int, seed: int) -> list[bool]:
 def text_run(encoding: str, seed: int = 0, *, failure: str | None = None, even: bool = False) -> RunResult:
     spec = TextSpec(question="text", encoding=encoding, seed=seed, data_sha256="0" * 64, **Text.presets["default"])
     right = drawn(TEXT_ACCURACY.get(encoding, 0.7), DOCUMENTS * PIECES, seed)
-    measured = Classified(
-        right=tuple(sum(right[i : i + PIECES]) for i in range(0, len(right), PIECES)),
-        examples=(PIECES,) * DOCUMENTS,
-        classes={"asyncio": 300, "email": 300} if even else {"asyncio": 350, "email": 170, "tkinter": 80},
-        macro_f1=sum(right) / len(right) - 0.02,
-        loss=0.9,
+    classes = {"asyncio": 300, "email": 300} if even else {"asyncio": 350, "email": 170, "tkinter": 80}
+    by_document = [sum(right[i : i + PIECES]) for i in range(0, len(right), PIECES)]
+    measured = Measured(
+        (
+            *by_item(ACCURACY, by_document, [PIECES] * DOCUMENTS),
+            *by_x({MACRO_F1: {None: sum(right) / len(right) - 0.02}, LOSS: {None: 0.9}}),
+        ),
+        {f"examples of {len(classes)} classes": len(right), "documents": DOCUMENTS},
+        classes,
     )
     return made_up(spec, LOSSES, measured, failure=failure, position_parameters=8192 if encoding == "learned" else 0)
 
@@ -57,8 +61,12 @@ def image_run(encoding: str, seed: int = 0, *, failure: str | None = None) -> Ru
     }
     spec = ImageSpec(question="images", encoding=encoding, seed=seed, **settings)
     shares = dict(zip(SIZES, IMAGE_ACCURACY.get(encoding, (0.9, 0.5, 0.5)), strict=True))
-    right = {n: "".join(str(int(one)) for one in drawn(share, IMAGES, seed)) for n, share in shares.items()}
-    measured = Recognised(right=right, loss=dict.fromkeys(SIZES, 0.4))
+    right = [
+        Value(ACCURACY.name, int(one), n, item)
+        for n, share in shares.items()
+        for item, one in enumerate(drawn(share, IMAGES, seed))
+    ]
+    measured = Measured((*right, *by_x({LOSS: dict.fromkeys(SIZES, 0.4)})), {"images": IMAGES})
     rows = 544 if encoding.startswith("learned") else 0
     return made_up(spec, LOSSES, measured, failure=failure, position_parameters=rows)
 

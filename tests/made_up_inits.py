@@ -8,10 +8,11 @@ from functools import partial
 import torch
 
 from made_up_runs import kin, made_up, save
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.tensors import snapshot_steps
 from posembed.lab.tasks.language import initial_table
-from posembed.lab.tasks.table_specs import InitMeasurements, InitSpec
+from posembed.lab.tasks.table_specs import CHANGES, LOSS, PERPLEXITY, InitSpec
 
 TYPICAL = {
     "normal-0.02": 1.400,
@@ -28,18 +29,11 @@ LOOSE = ("normal-0.01", "zero")
 
 def init_run(init: str, loss: float, *, seed: int = 0, failure: str | None = None, **settings: object) -> RunResult:
     drift = 0.2 * math.sin(5 * seed) + 0.002 * math.sin(7 * seed + len(init))
-    measured = InitMeasurements(
-        loss=loss + drift,
-        bytes_per_token=1.0,
-        scale_before=0.0 if init == "zero" else 0.02,
-        scale_after=0.06,
-        moved=0.055,
-        cosine=None if init == "zero" else 0.3 + 0.001 * len(init),
-        effective_rank_before=0.0 if init == "zero" else 40.0,
-        effective_rank_after=12.0,
-        neighbour_cosine_before=None if init == "zero" else 0.01,
-        neighbour_cosine_after=0.7,
-    )
+    changes: tuple[float | None, ...] = (0.0, 0.06, 0.055, None, None, 0.0, 12.0, None, 0.7)
+    if init != "zero":
+        changes = (0.02, 0.06, 0.055, 0.055 / 0.02, 0.3 + 0.001 * len(init), 40.0, 12.0, 0.01, 0.7)
+    known = {LOSS: loss + drift, PERPLEXITY: loss + drift, **dict(zip(CHANGES, changes, strict=True))}
+    measured = Measured(tuple(by_x({metric: {None: value} for metric, value in known.items()})))
     curve = tuple((step, loss + drift + 4 * math.exp(-step / 80)) for step in range(6, 601, 6))
     return made_up(
         kin(InitSpec, "inits", seed, {"steps": 600} | settings, init=init),

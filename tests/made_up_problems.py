@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from made_up_runs import made_up
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.questions.problems import Problem
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.problems_specs import SolvedByTail
+from posembed.lab.tasks.problems_specs import EXACT, TOKENS
 
 SIZES = (5, 10, 30)
 
@@ -31,7 +32,9 @@ def result(
     measured = None
     if exact_match is not None:
         shares = dict(zip(SIZES, exact_match, strict=True))
-        measured = SolvedByTail(shares, {size: share and (1 + share) / 2 for size, share in shares.items()})
+        measured = Measured(
+            tuple(by_x({EXACT: shares, TOKENS: {size: share and (1 + share) / 2 for size, share in shares.items()}}))
+        )
     return made_up(
         spec,
         position_parameters=6_784 if encoding == "coupled" else 0,

@@ -6,7 +6,7 @@ import math
 
 from made_up_runs import kin, made_up
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.row_specs import RowMeasurements, RowSpec
+from posembed.lab.tasks.row_specs import RowSpec, measured_rows
 
 LENGTH, SEQUENCES = 64, 19_200
 REACHED = {
@@ -30,7 +30,7 @@ def row_run(name: str, *, seed: int = 0, failure: str | None = None, **settings:
     measured = None
     if failure is None:
         attention = [(1 + drift) * math.fsum(1 / (q + 1) for q in range(p, LENGTH)) for p in places]
-        measured = RowMeasurements(
+        measured = measured_rows(
             loss=tuple(
                 1.8 + 0.5 / (p + 1) + WORSE[lengths] + drift + (ROWS_COST[lengths] * rare[p] if learned else 0)
                 for p in places
@@ -40,6 +40,7 @@ def row_run(name: str, *, seed: int = 0, failure: str | None = None, **settings:
             text_increase={p: (40 + seed) * math.exp(-p / 12) + 0.5 for p in places} if learned else {},
             own_increase=dict.fromkeys(places, 0.5 + drift) if learned else {},
             neighbour_increase={p: 0.1 + 0.05 * math.sin(p + seed) for p in places} if learned else {},
+            sequences=SEQUENCES,
         )
     curve = tuple((step, 2 + drift + 4 * math.exp(-step / 80)) for step in range(6, 601, 6))
     return made_up(

@@ -10,9 +10,20 @@ from typing import Any
 
 import torch
 
+from posembed.lab.measure import bits_per_byte
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_attention, save_tables, snapshot_steps
-from posembed.lab.tasks.text_specs import LengthSpec, Measurements
+from posembed.lab.tasks.text_specs import (
+    BITS,
+    CHUNKED_SAME,
+    CHUNKED_WHOLE,
+    REPEAT_GAIN,
+    SAME_TOKENS,
+    WHOLE_WINDOWS,
+    LengthSpec,
+)
+from posembed.measure.metrics import Metric
 
 LENGTHS = (64, 128, 256, 512)
 GAPS = (32, 64, 128, 256)
@@ -103,17 +114,19 @@ def run(
         chosen = perplexities or TYPICAL[encoding]
         same = {n: None if p is None else math.log(p * drift) for n, p in zip(lengths, chosen, strict=True)}
         first = next((loss for loss in same.values() if loss is not None), 1.5)
-        measured = Measurements(
-            nonoverlapping={n: None if loss is None else loss + 0.03 for n, loss in same.items()},
-            same_tokens=same,
-            chunked=dict.fromkeys(lengths, first + 0.03),
-            chunked_same_tokens=dict.fromkeys(lengths, first),
-            repeat_gain={
+        whole = {n: None if loss is None else loss + 0.03 for n, loss in same.items()}
+        known: dict[Metric, Mapping[int, float | None]] = {
+            SAME_TOKENS: same,
+            WHOLE_WINDOWS: whole,
+            CHUNKED_SAME: dict.fromkeys(lengths, first),
+            CHUNKED_WHOLE: dict.fromkeys(lengths, first + 0.03),
+            BITS: {n: bits_per_byte(loss, 1.0) for n, loss in whole.items()},
+            REPEAT_GAIN: {
                 gap: None if same[lengths[-1]] is None and gap > GAPS[0] else gain
                 for gap, gain in zip(GAPS, gains, strict=True)
             },
-            bytes_per_token=dict.fromkeys(lengths, 1.0),
-        )
+        }
+        measured = Measured(tuple(by_x(known)))
     last = 700 if failure is None else 84
     return made_up(
         of,

@@ -8,7 +8,7 @@ from typing import Any
 from made_up_runs import made_up
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.sharing_specs import Rewritten, SharingSpec
+from posembed.lab.tasks.sharing_specs import SharingSpec, measured_pairs
 
 SIZES = (1, 2, 3)
 
@@ -36,7 +36,8 @@ def result(
     measured = None
     if exact_match is not None:
         shares = dict(zip(SIZES, exact_match, strict=True))
-        measured = Rewritten(
+        measured = measured_pairs(
+            spec(encoding, seed),
             shares,
             {size: None if share is None else (1 + share) / 2 for size, share in shares.items()},
             {size: None if share is None else 1 - 0.9 * share for size, share in shares.items()},

@@ -15,7 +15,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
-from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.lab.tasks.text_specs import SAME_TOKENS, LengthSpec
 from posembed.nn import Sizes, encoding_by_name
 from together import asked, together
 
@@ -35,7 +35,7 @@ def test_it_learns_and_has_a_loss_at_four_times_its_length(
     assert result.failure is None
     assert result.losses[-1][1] < 0.8 * result.losses[0][1]
     assert result.measurements is not None
-    assert all(loss is not None and math.isfinite(loss) for loss in result.measurements.same_tokens.values())
+    assert all(loss is not None and math.isfinite(loss) for loss in result.measurements.by_x(SAME_TOKENS).values())
     assert result.position_parameters == sum(value.numel() for value in before.values())
 
 
@@ -51,8 +51,10 @@ def test_scaled_rope_trains_as_plain_rope_does(
         given = factors if name == "rope-longrope" else ()
         scaled = train.run(dataclasses.replace(spec, encoding=name, rope_factors=given), task, accelerator)
         assert scaled.measurements is not None
-        assert scaled.measurements.same_tokens[16] == pytest.approx(plain.measurements.same_tokens[16], abs=1e-3)
-        assert scaled.measurements.same_tokens[64] != plain.measurements.same_tokens[64]
+        assert scaled.measurements.by_x(SAME_TOKENS)[16] == pytest.approx(
+            plain.measurements.by_x(SAME_TOKENS)[16], abs=1e-3
+        )
+        assert scaled.measurements.by_x(SAME_TOKENS)[64] != plain.measurements.by_x(SAME_TOKENS)[64]
 
 
 @together("head_dim", [1, 3, 5])
@@ -94,8 +96,8 @@ def test_it_learns_and_ends_at_its_length(
     assert result.failure is None
     assert result.losses[-1][1] < 0.8 * result.losses[0][1]
     assert result.measurements is not None
-    assert result.measurements.same_tokens[16] is not None
-    assert result.measurements.same_tokens[64] is None
+    assert result.measurements.by_x(SAME_TOKENS)[16] is not None
+    assert result.measurements.by_x(SAME_TOKENS)[64] is None
 
 
 @pytest.mark.parametrize("name", [*BIASES, *AT_THE_END, "pope"])

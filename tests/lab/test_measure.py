@@ -8,6 +8,8 @@ from torch import Tensor
 
 from posembed.errors import DataError, PositionError
 from posembed.lab import measure
+from posembed.lab.tasks.text_specs import CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN, SAME_TOKENS, WHOLE_WINDOWS
+from posembed.measure.metrics import Metric
 from tolerance import assert_close
 
 
@@ -31,12 +33,12 @@ def test_each_number_is_over_the_tokens_it_says() -> None:
     measured = measure.everything(
         context, torch.arange(5000), train_length=8, test_lengths=(4, 8, 20, 40), tokens=400, held_out_bytes=None
     )
-    assert measured.nonoverlapping == {4: 2.5, 8: 4.5, 20: 10.5, 40: 20.5}
+    assert measured[WHOLE_WINDOWS] == {4: 2.5, 8: 4.5, 20: 10.5, 40: 20.5}
     # The last 4 tokens (half the training length), after the window's last c.
-    assert measured.same_tokens == {4: 2.5, 8: 6.5, 20: 18.5, 40: 38.5}
+    assert measured[SAME_TOKENS] == {4: 2.5, 8: 6.5, 20: 18.5, 40: 38.5}
     # 20 tokens in pieces of 8 are 8, 8 and 4.
-    assert measured.chunked == {4: 2.5, 8: 4.5, 20: pytest.approx((4.5 * 16 + 2.5 * 4) / 20), 40: 4.5}
-    assert measured.chunked_same_tokens == {4: 2.5, 8: 6.5, 20: 2.5, 40: 6.5}
+    assert measured[CHUNKED_WHOLE] == {4: 2.5, 8: 4.5, 20: pytest.approx((4.5 * 16 + 2.5 * 4) / 20), 40: 4.5}
+    assert measured[CHUNKED_SAME] == {4: 2.5, 8: 6.5, 20: 2.5, 40: 6.5}
 
 
 def test_the_same_tokens_are_the_same_at_every_length() -> None:
@@ -60,7 +62,7 @@ def test_nothing_is_fed_twice(lengths: tuple[int, ...]) -> None:
         fed.append(ids.numpy().tobytes() + bytes(ids.shape))
         return context(ids)
 
-    def measured(loss: measure.LossOfTokens) -> measure.Measurements:
+    def measured(loss: measure.LossOfTokens) -> dict[Metric, dict[int, float | None]]:
         text = torch.arange(5000)
         return measure.everything(loss, text, train_length=8, test_lengths=lengths, tokens=400, held_out_bytes=None)
 
@@ -88,10 +90,10 @@ def test_no_position_is_none_and_other_lengths_stay() -> None:
     measured = measure.everything(
         ends_at_10, torch.arange(5000), train_length=8, test_lengths=(8, 16), tokens=400, held_out_bytes=None
     )
-    assert measured.nonoverlapping == {8: 4.5, 16: None}
-    assert measured.same_tokens == {8: 6.5, 16: None}
-    assert measured.chunked[16] == 4.5
-    assert measured.repeat_gain == {4: 0.0, 8: None, 16: None, 32: None}
+    assert measured[WHOLE_WINDOWS] == {8: 4.5, 16: None}
+    assert measured[SAME_TOKENS] == {8: 6.5, 16: None}
+    assert measured[CHUNKED_WHOLE][16] == 4.5
+    assert measured[REPEAT_GAIN] == {4: 0.0, 8: None, 16: None, 32: None}
 
 
 @pytest.mark.parametrize("gap", [1, 5, 64])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from posembed.lab.measured import Measured
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Axis, Summary, plain
@@ -76,7 +77,7 @@ class Found(Summary):
         return {result.spec.compared: result.spec for result in self.results}
 
     @property
-    def measured(self) -> Any:
+    def measured(self) -> Measured | None:
         """The measurements of any successful run; None without one."""
         return next((each.measurements for each in self.results if each.measurements is not None), None)
 

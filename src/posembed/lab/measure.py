@@ -8,6 +8,7 @@ loss of the same text in chunks of the training length, and a probe of whether t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -15,7 +16,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed.errors import DataError, PositionError
-from posembed.lab.tasks.text_specs import Measurements
+from posembed.lab.tasks.text_specs import (
+    BITS,
+    CHUNKED_SAME,
+    CHUNKED_WHOLE,
+    REPEAT_GAIN,
+    SAME_TOKENS,
+    WHOLE_WINDOWS,
+)
+from posembed.measure.metrics import Metric
 
 TOKENS_AT_ONCE = 16384
 PROBES = 64
@@ -32,10 +41,18 @@ def everything(
     test_lengths: tuple[int, ...],
     tokens: int,
     held_out_bytes: Tensor | None,
-) -> Measurements:
+) -> dict[Metric, dict[int, float | None]]:
     """Measures one model at every test length, with about ``tokens`` tokens of held-out text per length.
 
     held_out_bytes: the number of bytes in each held-out token; None if unknown.
+
+    Returns mean losses in nats per token, by test length; None where the encoding has no position:
+        WHOLE_WINDOWS: of all tokens, in non-overlapping windows of each length, as in the ALiBi paper.
+        SAME_TOKENS: of the same tokens (the last tokens of each longest window), with each length of context.
+        CHUNKED_WHOLE: of all tokens, if each window of WHOLE_WINDOWS is fed in chunks of the training length.
+        CHUNKED_SAME: of the same tokens, if their context is also fed in chunks.
+        BITS: those of WHOLE_WINDOWS in bits per byte. Empty if the bytes are unknown.
+        REPEAT_GAIN: how much lower the loss of a passage is at its repetition, by the number of tokens in between.
     """
     loss = once_each(loss)
     longest = windows(held_out, max(test_lengths), tokens)
@@ -44,16 +61,23 @@ def everything(
     # The number of tokens that are compared at every length, so it must fit into the shortest window.
     count = min(max(train_length // 2, 1), min(test_lengths))
     passage = passage_length(train_length)
-    return Measurements(
-        nonoverlapping={n: mean_or_none(loss, shorter[n]) for n in test_lengths},
-        same_tokens={n: mean_or_none(loss, last[n], slice(-count, None)) for n in test_lengths},
-        chunked={n: in_chunks(loss, shorter[n], train_length).mean().item() for n in test_lengths},
-        chunked_same_tokens={
+    whole = {n: mean_or_none(loss, shorter[n]) for n in test_lengths}
+    size_of = {n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths}
+    return {
+        SAME_TOKENS: {n: mean_or_none(loss, last[n], slice(-count, None)) for n in test_lengths},
+        WHOLE_WINDOWS: whole,
+        CHUNKED_SAME: {
             n: last_tokens_in_chunks(loss, last[n], train_length, count).mean().item() for n in test_lengths
         },
-        repeat_gain={gap: repeat_gain(loss, held_out, gap, passage) for gap in gaps(train_length)},
-        bytes_per_token={n: bytes_per_token(held_out_bytes, n, max(test_lengths), tokens) for n in test_lengths},
-    )
+        CHUNKED_WHOLE: {n: in_chunks(loss, shorter[n], train_length).mean().item() for n in test_lengths},
+        BITS: {n: bits_per_byte(whole[n], size) for n, size in size_of.items() if size is not None},
+        REPEAT_GAIN: {gap: repeat_gain(loss, held_out, gap, passage) for gap in gaps(train_length)},
+    }
+
+
+def bits_per_byte(loss: float | None, bytes_per_token: float) -> float | None:
+    """Converts a loss in nats per token to bits per byte of text."""
+    return None if loss is None else loss / math.log(2) / bytes_per_token
 
 
 def check(held_out: Tensor, *, train_length: int, test_lengths: tuple[int, ...]) -> None:

@@ -9,6 +9,8 @@ from posembed.files import data_of
 from posembed.measure.metrics import Metric
 
 GROUPS: dict[str, dict[str, dict[str, Any]]] = data_of(__file__)
+LOGARITHMS = {name for group in GROUPS.values() for name, fields in group.items() if fields.get("kind") == "log"}
+"""The names of the metrics whose values are kept as logarithms: losses of perplexities."""
 
 
 def metrics(*groups: str, **values: object) -> tuple[Metric, ...]:

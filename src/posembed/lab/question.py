@@ -21,10 +21,10 @@ from posembed.errors import ArgumentError
 from posembed.files import data_of
 from posembed.lab.found import Axis, Found, Results, model_size
 from posembed.lab.metrics import metrics
-from posembed.lab.runs.results import RunFolder, RunResult
+from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.spec import TrainingSpec, merged, require_warmup
 from posembed.lab.tasks.text_specs import task_on_text
-from posembed.measure.frame import Frame, Value
+from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
 
@@ -267,15 +267,9 @@ class TrainedQuestion(Question):
         """Returns the x axis of a metric; None if the metric has a single value."""
         return None
 
-    def values_of(self, result: RunResult) -> Iterable[Value]:
-        """Returns the measured values of a successful run."""
-        measured: Any = result.measurements
-        found: Iterable[Value] = measured.values()
-        return found
-
     def frame(self, results: Results, reading: Any) -> Frame:
         """Returns every measured value of the results."""
-        return Frame.of(results, self.values_of)
+        return Frame.of(results)
 
     def reference_of(self, found: Found, name: str) -> str | None:
         """Returns the name that a name is compared with; None for the reference itself."""

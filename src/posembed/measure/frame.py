@@ -61,13 +61,16 @@ class Frame:
     runs: tuple[Run, ...] = field(default=())
 
     @classmethod
-    def of(cls, results: Iterable[Any], values: Callable[[Any], Iterable[Value]]) -> Frame:
+    def of(cls, results: Iterable[Any], more: Callable[[Any], Iterable[Value]] = lambda result: ()) -> Frame:
         """Returns the values of the lab's results: objects with a ``spec``, and with ``measurements`` or None. Runs
-        that differ in a second setting, such as the amount of training text, measure at different x."""
+        that differ in a second setting, such as the amount of training text, measure at different x. ``more``: returns
+        more values of a result."""
         known: dict[tuple[str, int], list[Value]] = {}
         for each in results:
             if each.measurements is not None:
-                known.setdefault((each.spec.compared, each.spec.seed), []).extend(values(each))
+                known.setdefault((each.spec.compared, each.spec.seed), []).extend(
+                    (*each.measurements.values, *more(each))
+                )
         return cls(tuple(Run(name, seed, tuple(values)) for (name, seed), values in known.items()))
 
     def of_name(self, name: str) -> dict[int, Run]:

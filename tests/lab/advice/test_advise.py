@@ -33,7 +33,7 @@ from posembed.lab.advice.advise import Advice, advise, recommend
 from posembed.lab.advice.built import end_of, names_of
 from posembed.lab.advice.candidates import candidates
 from posembed.lab.advice.choose import FOUND, Option
-from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
+from posembed.lab.advice.evidence import MEASURES, Study, published_studies
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
 from posembed.lab.advice.longer import FAR, FINDINGS, OWN, Finding, cheapest
@@ -116,7 +116,7 @@ def test_a_mixture_is_built_as_the_advice_says() -> None:
 
 
 def values_of(study: Study, length: int, names: set[str]) -> dict[str, tuple[float, ...]]:
-    found = {row.encoding: row.by_length.get(length) for row in study.rows if row.encoding in names}
+    found = {name: by_length.get(length) for name, by_length in study.rows.items() if name in names}
     return {name: value.values for name, value in found.items() if value is not None}
 
 
@@ -154,12 +154,12 @@ def test_every_encoding_that_is_ever_best_is_recommended_for_some_needs() -> Non
             needs = (
                 needs_of(grid=(7, 7)) if study.use == "images" else needs_of(length=512, encoder=study.use == "encoder")
             )
-            names = {row.encoding for row in study.rows}
+            names = set(study.rows)
             free = {each.name for each in candidates(needs) if each.parameters == 0} & names
             finding = {
-                row.encoding
-                for row in passkey.rows
-                if (value := row.by_length.get(length)) is not None and value.value >= FOUND
+                name
+                for name in passkey.rows
+                if (value := passkey.value(name, length)) is not None and value.value >= FOUND
             }
             for group in (names, free, *([names & finding] if study.use == "decoder" else [])):
                 allowed = group - WINDOWED if length == study.train_length else group
@@ -353,19 +353,16 @@ def test_only_tasks_that_depend_on_order_decide() -> None:
     mean = MEASURES["accuracy"].mean
 
     def of(kind: str, **values: float) -> Study:
-        rows = tuple(Measured(name, 3, {128: mean([v - 1, v, v + 1])}) for name, v in values.items())
+        rows = {name: {128: mean([v - 1, v, v + 1])} for name, v in values.items()}
         return Study(kind, kind, 128, rows, kind=kind, use="encoder")
 
     needs = Needs(length=512, encoder=True, longest=512)
     for none, best in itertools.product((20.0, 40.0, 60.0), ("rope", "sinusoidal", "t5")):
         flat = of("accuracy", none=none, rope=none, sinusoidal=none)
-        highest = Measured("t5", 3, {128: mean([none + 1, none - 1, none + 3])})  # of three seeds, one is worse
-        flat = replace(flat, rows=(*flat.rows, highest))
+        highest = {"t5": {128: mean([none + 1, none - 1, none + 3])}}  # of three seeds, one is worse
+        flat = replace(flat, rows={**flat.rows, **highest})
         steep = of("labels", none=none, rope=none + 10, sinusoidal=none + 10, t5=none + 10)
-        rows = tuple(
-            Measured(best, 3, {128: mean([none + 29, none + 30, none + 31])}) if row.encoding == best else row
-            for row in steep.rows
-        )
+        rows = {**steep.rows, best: {128: mean([none + 29, none + 30, none + 31])}}
         for order in ((flat, replace(steep, rows=rows)), (replace(steep, rows=rows), flat)):
             advice = recommend(needs, order)
             assert advice.recommendation == best
@@ -418,7 +415,7 @@ def test_every_option_of_the_command_is_an_argument(tmp_path: Path) -> None:
 
 
 def test_a_length_that_was_not_measured() -> None:
-    rows = (Measured("rope", 1, {32: Estimate(4.0, values=(4.0,)), 48: None}),)
+    rows = {"rope": {32: Estimate(4.0, values=(4.0,)), 48: None}}
     own = Study("own", "x", 16, rows, own=True)
     advice = recommend(Needs(length=16, longest=16), [own, *PUBLISHED])
     assert advice.measured_at == (16, 32)
@@ -433,7 +430,7 @@ def test_a_length_that_was_not_measured() -> None:
 def test_runs_of_what_is_no_option_are_named() -> None:
     """An encoding per layer, or a suffix that was not published, also if nothing else was measured."""
     for names in (["rope/none", "alibi", "rope+logn"], ["rope/none", "rope+logn"]):
-        rows = tuple(Measured(name, 1, {16: Estimate(4.0, values=(4.0,))}) for name in names)
+        rows = {name: {16: Estimate(4.0, values=(4.0,))} for name in names}
         advice = recommend(Needs(length=16, longest=16), [Study("own", "x", 16, rows, own=True), *PUBLISHED])
         said = "your runs also measured rope/none and rope+logn, which advise cannot choose: see posembed report"
         assert said in advice.caveats

@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 from posembed.errors import ArgumentError
 from posembed.lab.advice.advise import Advice, advise, recommend
-from posembed.lab.advice.evidence import MEASURES, Measured, Study, published_studies
+from posembed.lab.advice.evidence import MEASURES, Study, published_studies
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.needs import Existing
 from posembed.words import CAUSAL, MASKED, SENTENCES
@@ -92,7 +92,7 @@ def asked() -> Iterator[dict[str, Any]]:
 def own(steps: int | None = None, **perplexities: tuple[float, ...]) -> Study:
     """The user's own runs, trained at 512: one perplexity per seed, the same at every length."""
     mean = MEASURES["perplexity"].mean
-    rows = tuple(Measured(name, len(v), dict.fromkeys((512, 4096), mean(v))) for name, v in perplexities.items())
+    rows = {name: dict.fromkeys((512, 4096), mean(values)) for name, values in perplexities.items()}
     return Study("a study", "runs/mine", 512, rows, own=True, steps=steps)
 
 
@@ -124,7 +124,7 @@ def text() -> str:
     everything += [({"length": 512} | more, [study]) for study in OWN for more in MORE]
     for needs, studies in everything:
         shown = {name: dataclasses.asdict(v) if isinstance(v, Existing) else v for name, v in needs.items()}
-        rows = [f"{row.encoding} x {row.seeds}" for study in studies for row in study.rows]
+        rows = [f"{name} x {len(by_length[512].values)}" for study in studies for name, by_length in study.rows.items()]
         found += ["", f"# {shown} {', '.join(rows)}".rstrip()]
         try:
             own_first = [*studies, *published_studies()]

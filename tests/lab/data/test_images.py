@@ -13,7 +13,7 @@ from posembed import LearnedGridEmbedding, PositionEncoding, resize_table
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import ImageClassification, patches
-from posembed.lab.tasks.classification_specs import ImageSpec
+from posembed.lab.tasks.classification_specs import ACCURACY, LOSS, ImageSpec
 from posembed.lab.tasks.task import build_encoding
 from posembed.nn.encodings import names_for, split_name
 from posembed.tables.layout import TableLayout
@@ -109,9 +109,9 @@ def test_two_names_for_one_model_until_the_grid_changes(
     assert line is not None
     assert grid is not None
     assert results[0].losses == results[1].losses
-    assert line.right[8] == grid.right[8]
-    assert line.loss[8] == grid.loss[8]
-    assert line.loss[12] != grid.loss[12]
+    assert line.by_x(ACCURACY)[8] == grid.by_x(ACCURACY)[8]
+    assert line.by_x(LOSS)[8] == grid.by_x(LOSS)[8]
+    assert line.by_x(LOSS)[12] != grid.by_x(LOSS)[12]
 
 
 def test_a_small_vit_learns_and_measures(
@@ -124,8 +124,8 @@ def test_a_small_vit_learns_and_measures(
     assert accuracy[8].value > 0.2  # by chance .1
     assert found.axis.x == 12
     assert result.measurements is not None
-    assert len(result.measurements.right[8]) == 449
-    assert accuracy[12].value == result.measurements.right[12].count("1") / 449
+    right = [each.value for each in result.measurements.values if (each.metric, each.x) == (ACCURACY.name, 12)]
+    assert accuracy[12].value == sum(right) / 449 == sum(right) / len(right)
 
 
 def test_training_on_several_grids(

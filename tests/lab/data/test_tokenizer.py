@@ -23,8 +23,7 @@ from posembed.lab.data.tokenizer import Loaded
 from posembed.lab.runs import train
 from posembed.lab.tasks.classification import TextClassification
 from posembed.lab.tasks.classification_specs import TextSpec
-from posembed.lab.tasks.text_specs import bits_per_byte
-from tolerance import assert_close
+from posembed.lab.tasks.text_specs import BITS
 
 TEXTS = ["the cat sat on the mat, and the dog\n" * 40, "sat on the log — é 日本 🦜\n" * 30, "the end"]
 
@@ -150,8 +149,7 @@ def test_bits_per_byte_are_of_the_tokens_that_were_scored() -> None:
     found = measure.everything(
         loss, held_out, train_length=4, test_lengths=(4, 16), tokens=16, held_out_bytes=held_out_bytes
     )
-    assert found.bytes_per_token == {4: 8, 16: 8}
-    assert_close(bits_per_byte(found.nonoverlapping[16], found.bytes_per_token[16]), 1 / 8)
+    assert found[BITS] == {4: pytest.approx(1 / 8), 16: pytest.approx(1 / 8)}
 
 
 @settings(max_examples=50)
@@ -171,8 +169,7 @@ def test_a_bit_per_byte_is_a_bit_at_every_length(a: int, b: int, tokens: int, tr
         tokens=tokens,
         held_out_bytes=held_out_bytes,
     )
-    for length in {a, b}:
-        assert_close(bits_per_byte(found.nonoverlapping[length], found.bytes_per_token[length]), 1)
+    assert found[BITS] == {length: pytest.approx(1) for length in {a, b}}
 
 
 def test_text_that_a_tokenizer_loses_has_no_bits_per_byte(folder: Path) -> None:
@@ -228,7 +225,7 @@ def test_texts_without_a_token_do_not_make_a_run_fail(
     result = train.run(spec, task, accelerator)
     assert result.failure is None
     assert result.measurements is not None
-    assert sum(result.measurements.examples) == len(ordered.held_out)
+    assert sum(result.measurements.classes.values()) == len(ordered.held_out)
 
 
 WITHOUT_UNKNOWN = {

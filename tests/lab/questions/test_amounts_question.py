@@ -25,16 +25,17 @@ from posembed.lab.tasks.amounts import DropoutAfterTheSum, TrainingOnLess
 from posembed.lab.tasks.amounts_specs import (
     GAP,
     HELD_OUT,
+    TRAIN_TOKENS,
+    TRAINING_TEXT,
     DataSpec,
     DropoutSpec,
-    Losses,
     canonical_amount,
+    measured_losses,
     require_different,
     share_or_tokens,
     tokens_of,
 )
 from posembed.lab.tasks.text_specs import LengthSpec
-from posembed.measure.frame import Run
 from together import together
 from tolerance import assert_close
 
@@ -143,13 +144,12 @@ def test_both_losses_are_those_of_the_model_in_eval_mode(
     found = task.measure(of_spec, model, accelerator)
     held_out, training = task.measured_windows(of_spec)
     assert len(training) == 299 // spec.train_length  # all whole windows of the stretch
-    for windows, loss in ((held_out, found.held_out), (training, found.training)):
+    for windows, loss in ((held_out, found.by_x(HELD_OUT)[300]), (training, found.by_x(TRAINING_TEXT)[300])):
         logits = model.double()(windows[:, :-1])
         expected = F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
         assert_close(loss, expected.item(), dtype=torch.float32)
-    assert found.train_tokens == 300
-    values = Run("learned", 0, tuple(Losses(held_out=2.0, training=1.5, train_tokens=9).values()))
-    assert values.value(GAP.name) == 0.5
+    assert found.sizes == {TRAIN_TOKENS: 300}
+    assert measured_losses(2.0, 1.5, 9, by_amount=False).by_x(GAP) == {None: 0.5}
 
 
 @pytest.mark.parametrize("available", [20, 27, 3000, 8192])

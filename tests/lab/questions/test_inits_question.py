@@ -18,8 +18,8 @@ from posembed.lab.data.text import Corpus
 from posembed.lab.questions.inits import GRADIENTS, STEPS, Inits, losses_to_reach, recent, step_at
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
-from posembed.lab.tasks.language import InitialValues, initial_table, measurements
-from posembed.lab.tasks.table_specs import COSINE, LOSS, MOVED_TIMES, InitSpec
+from posembed.lab.tasks.language import InitialValues, initial_table, measured_table
+from posembed.lab.tasks.table_specs import CHANGES, COSINE, LOSS, MOVED, MOVED_TIMES, InitSpec
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.report.evidence import smoothed
 from tolerance import assert_close
@@ -78,10 +78,10 @@ def test_a_run_measures_the_loss_and_what_became_of_the_table(
             result = train.run(spec, task, accelerator)
         measured = result.measurements
         assert measured is not None
-        assert 0 < measured.loss < math.log(256) + 0.2
-        assert measured.moved > 0
-        assert (measured.cosine is None) == (spec.init == "zero")
-        values = {value.metric: value.value for value in measured.values()}
+        values = {value.metric: value.value for value in measured.values}
+        assert 0 < values[LOSS.name] < math.log(256) + 0.2
+        assert values[MOVED.name] > 0
+        assert (values[COSINE.name] is None) == (spec.init == "zero")
         assert (values[MOVED_TIMES.name] is None) == (spec.init == "zero")
         assert result_from_json(result.to_json(), InitSpec) == result
 
@@ -91,13 +91,14 @@ def test_measures_of_a_table() -> None:
     before[:, 0] = 1
     after = before.clone()
     after[:, 1] = torch.arange(6.0) - 2.5
-    found = measurements(before, after, loss=1.0, bytes_per_token=1.0)
-    assert_close(found.scale_before, 0.5, dtype=torch.float32)
-    assert_close(found.moved, after[:, 1].square().mean().div(4).sqrt().item(), dtype=torch.float32)
-    assert_close(found.cosine, 6 / (6 * (6 + 17.5)) ** 0.5, dtype=torch.float32)
-    assert (found.effective_rank_before, found.effective_rank_after) == (0, pytest.approx(1))
-    assert_close(found.neighbour_cosine_before, 1, dtype=torch.float32)
-    assert measurements(torch.zeros(2, 2), torch.zeros(2, 2), loss=1.0, bytes_per_token=1.0).cosine is None
+    measured = measured_table(before, after, loss=1.0)
+    scale, _, moved, _, cosine, rank, rank_after, neighbours, _ = (measured.by_x(metric)[None] for metric in CHANGES)
+    assert_close(scale, 0.5, dtype=torch.float32)
+    assert_close(moved, after[:, 1].square().mean().div(4).sqrt().item(), dtype=torch.float32)
+    assert_close(cosine, 6 / (6 * (6 + 17.5)) ** 0.5, dtype=torch.float32)
+    assert (rank, rank_after) == (0, pytest.approx(1))
+    assert_close(neighbours, 1, dtype=torch.float32)
+    assert measured_table(torch.zeros(2, 2), torch.zeros(2, 2), loss=1.0).by_x(COSINE) == {None: None}
 
 
 def test_curves() -> None:

@@ -9,18 +9,18 @@ import pytest
 from asked import runs_of, shared, summarise
 from posembed.comparison import prepare
 from posembed.errors import ArgumentError
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.question import PRESETS
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import default_window
-from posembed.lab.tasks.text_specs import LengthSpec, Measurements
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, WHOLE_WINDOWS, LengthSpec
 
 
 def result(spec: LengthSpec, encoding: str, seed: int, losses: dict[int, float | None]) -> RunResult:
     spec = dataclasses.replace(spec, encoding=encoding, seed=seed)
-    chunked = dict.fromkeys(losses, 1.0)
-    measured = Measurements(losses, losses, chunked, chunked, {8: 0.25, 16: None}, dict.fromkeys(losses, 2.0))
+    measured = Measured(tuple(by_x({SAME_TOKENS: losses, WHOLE_WINDOWS: losses, REPEAT_GAIN: {8: 0.25, 16: None}})))
     return RunResult(spec, 100, 10, None, ((12, 1.0),), measured, None, 1.0, 1.0)
 
 

@@ -15,7 +15,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.rows import parts_of
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.row_specs import AT, ATTENTION, LOSS, TEXT, TRAINED, RowMeasurements, bands
+from posembed.lab.tasks.row_specs import AT, ATTENTION, LOSS, TEXT, TRAINED, bands, measured_rows
 from posembed.nn.encodings import Sizes, encoding_by_name, names_for
 from posembed.report.questions import page_of
 from posembed.report.questions.rows import beyond, control_of
@@ -111,7 +111,7 @@ def test_the_summary_is_its_arithmetic() -> None:
         places = range(first, last + 1)
 
         def loss(name: str, seed: int, places: range = places) -> float:
-            return math.fsum(of[name, seed].loss[p] for p in places) / len(places)
+            return math.fsum(of[name, seed].by_x(AT[LOSS])[p] for p in places) / len(places)
 
         for name in NAMES:
             full = "full+sinusoidal" if "+" in name else "full"
@@ -127,7 +127,7 @@ def test_the_summary_is_its_arithmetic() -> None:
                 control = [loss(f"{name}+sinusoidal", seed) - loss("full+sinusoidal", seed) for seed in range(3)]
                 assert_close(list(more.values()), [a - b for a, b in zip(minus, control, strict=True)])
     assert found.mean(TRAINED, "full", 0).value == 19_200
-    at_5 = math.fsum(of["full", seed].text_increase[5] for seed in range(3)) / 3
+    at_5 = math.fsum(of["full", seed].by_x(AT[TEXT])[5] for seed in range(3)) / 3
     assert_close(found.mean(AT[TEXT], "full", 5).value, at_5)
     first, *_, last = bands(64)
     early_minus_late = found.mean(TEXT, "full", first).value - found.mean(TEXT, "full", last).value
@@ -180,7 +180,9 @@ def test_what_late_rows_cost_follows_the_interval() -> None:
     # More training of late rows is no evidence on little training, and without a control nothing is claimed.
     for text in (answer(row_runs(3), reference="short"), answer(row_runs(2, ("full", "short")))):
         assert "late rows" not in text.replace("late rows matter more", "")
-    one = RowMeasurements((1.0,), (1,), (1.0,), {0: 0.0}, {0: 0.0}, {0: 0.0})
+    nothing = {0: 0.0}
+    of_rows = dict.fromkeys(("text_increase", "own_increase", "neighbour_increase"), nothing)
+    one = measured_rows(loss=(1.0,), trained=(1,), attention=(1.0,), **of_rows, sequences=1)
     short = [
         dataclasses.replace(run, spec=dataclasses.replace(run.spec, train_length=1), measurements=one)
         for run in row_runs(2)

@@ -16,17 +16,18 @@ import sys
 import time
 from pathlib import Path
 
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import with_default_window
-from posembed.lab.tasks.text_specs import LengthSpec, Measurements
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, WHOLE_WINDOWS, LengthSpec
 
 KILLS = 25
 SETTINGS = LengthSpec(
     question="lengths", encoding="rope", seed=0, data_sha256="0", **with_default_window(dict(Lengths.presets["quick"]))
 )
 BY_LENGTH = dict.fromkeys(SETTINGS.test_lengths, 1.5)
-MEASURED = Measurements(BY_LENGTH, BY_LENGTH, BY_LENGTH, BY_LENGTH, {8: 0.1}, BY_LENGTH)
+MEASURED = Measured(tuple(by_x({SAME_TOKENS: BY_LENGTH, WHOLE_WINDOWS: BY_LENGTH, REPEAT_GAIN: {8: 0.1}})))
 LOSSES = tuple((step, 2.5) for step in range(100))
 
 

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from posembed.errors import RunFolderError
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.question import Compared
 from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
-from posembed.lab.tasks.text_specs import LengthSpec, Measurements
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, WHOLE_WINDOWS, LengthSpec
 
 
 def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:
     by_length = dict.fromkeys(spec.test_lengths, loss)
-    measured = Measurements(
-        by_length, {**by_length, 40: None}, by_length, by_length, {8: 0.1, 16: None}, dict.fromkeys(by_length, 1.25)
-    )
+    known = {WHOLE_WINDOWS: by_length, SAME_TOKENS: {**by_length, 40: None}, REPEAT_GAIN: {8: 0.1, 16: None}}
+    measured = Measured(tuple(by_x(known)))
     return RunResult(spec, 100, 10, None, ((1, 2.5), (12, loss)), measured, None, 3.5, 120.0, {"torch": "2"})
 
 

@@ -11,12 +11,14 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fresh_process import run_python
 from posembed.errors import ArgumentError
+from posembed.lab.measured import Measured
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, measured_values
 from posembed.lab.runs.sweep import check_tracker, sweep
 from posembed.lab.runs.train import learning_rate
 from posembed.lab.tasks.language import LanguageModelling
-from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.lab.tasks.text_specs import SAME_TOKENS, LengthSpec
+from posembed.measure.frame import Value
 from tolerance import assert_close
 
 
@@ -35,23 +37,18 @@ def test_every_step_and_the_measurements_are_in_tensorboards_files(
         rates = [event.value for event in events.Scalars("learning rate")]
         assert_close(rates, [learning_rate(one, step) for step in range(6)], dtype=torch.float32)
         assert result.measurements is not None
-        measured = {name for name in events.Tags()["scalars"] if name.startswith("same_tokens/")}
-        there = {length for length, loss in result.measurements.same_tokens.items() if loss is not None}
-        assert measured == {f"same_tokens/{length}" for length in there}
-        (last,) = events.Scalars("same_tokens/16")
-        assert (last.step, last.value) == (6, pytest.approx(result.measurements.same_tokens[16]))
+        name_of = f"log {SAME_TOKENS.name}"
+        measured = {name for name in events.Tags()["scalars"] if name.startswith(f"{name_of}/")}
+        there = {length for length, loss in result.measurements.by_x(SAME_TOKENS).items() if loss is not None}
+        assert measured == {f"{name_of}/{length}" for length in there}
+        (last,) = events.Scalars(f"{name_of}/16")
+        assert (last.step, last.value) == (6, pytest.approx(result.measurements.by_x(SAME_TOKENS)[16]))
 
 
 def test_values_by_name() -> None:
-    @dataclasses.dataclass
-    class Measured:
-        loss: float
-        by_length: dict[int, float | None]
-        curve: tuple[float, ...]
-        words: str
-
-    values = measured_values(Measured(1.5, {8: 2.0, 16: None}, (3.0, 4.0), "none"))
-    assert values == {"loss": 1.5, "by_length/8": 2.0, "curve/0": 3.0, "curve/1": 4.0}
+    values = (Value("gap", 1.5), Value("gap", None, 8), Value("accuracy", 3.0, 8, 2), Value(SAME_TOKENS.name, 2.0, 8))
+    found = measured_values(Measured(values))
+    assert found == {"gap": 1.5, "accuracy/8/2": 3.0, "log perplexity of the same tokens/8": 2.0}
 
 
 def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,5 +90,5 @@ def test_weights_and_biases_is_given_the_run_and_its_values(tmp_path: Path) -> N
         "log 1 training loss learning rate",
         "log 2 training loss learning rate",
     ]
-    assert said[3].startswith("log 2 nonoverlapping/8 same_tokens/8")
+    assert said[3].startswith("log 2 log perplexity of the same tokens/8 log perplexity over whole windows/8")
     assert said[4] == "finish"

@@ -13,12 +13,14 @@ import torch
 from accelerate import Accelerator
 
 from posembed.errors import ArgumentError, DataError, RunFolderError
+from posembed.lab.measured import Measured
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.tensors import load_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling
-from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, LengthSpec
+from posembed.measure.frame import Value
 from together import together
 from tolerance import assert_close
 from two_processes import be_both, fork_both
@@ -144,10 +146,10 @@ def test_a_run_whose_end_is_not_finite_has_failed(
     assert result.measurements is None
     measure = task.measure
     monkeypatch.setattr(
-        task, "measure", lambda *a: dataclasses.replace(measure(*a), same_tokens={8: 1.0, 16: None, 40: math.nan})
+        task, "measure", lambda *a: Measured((*measure(*a).values, Value(SAME_TOKENS.name, math.nan, 40)))
     )
     result = train.run(dataclasses.replace(spec, steps=2, encoding="rope"), task, accelerator)
-    assert result.failure == "same tokens/40 was nan on held-out data; try a lower learning rate"
+    assert result.failure == "log perplexity of the same tokens/40 was nan on held-out data; try a lower learning rate"
     assert result.measurements is None
 
 
@@ -166,8 +168,8 @@ def test_two_processes_train_the_same_run(
         assert_close(ours, theirs, msg=step, dtype=torch.float32, depth=4 * (step + 1))
     assert alone.measurements is not None
     assert shared.measurements is not None
-    assert shared.measurements.same_tokens == pytest.approx(alone.measurements.same_tokens, abs=1e-3)
-    assert shared.measurements.repeat_gain.keys() == alone.measurements.repeat_gain.keys()
+    assert shared.measurements.by_x(SAME_TOKENS) == pytest.approx(alone.measurements.by_x(SAME_TOKENS), abs=1e-3)
+    assert shared.measurements.by_x(REPEAT_GAIN).keys() == alone.measurements.by_x(REPEAT_GAIN).keys()
 
 
 def train_in_both(rank: int) -> None:

@@ -16,7 +16,7 @@ from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.train import check, run
 from posembed.lab.tasks.pairs import held_out_pairs
 from posembed.lab.tasks.sharing import Rewriting
-from posembed.lab.tasks.sharing_specs import SAME_ON_BOTH, TABLES, SharingSpec
+from posembed.lab.tasks.sharing_specs import EXACT, LOSS, SAME_ON_BOTH, TABLES, TOKENS, SharingSpec
 from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close
@@ -94,7 +94,7 @@ def test_a_table_has_no_row_past_training_and_sinusoids_do(accelerator: Accelera
     for name, past in (("two-tables", None), ("sinusoidal", float)):
         measured = run(tiny(name), Rewriting("reverse"), accelerator).measurements
         assert measured is not None
-        for values in (measured.exact_match, measured.token_accuracy, measured.loss):
+        for values in map(measured.by_x, (EXACT, TOKENS, LOSS)):
             assert values[3] is not None
             assert (values[6] is None) == (past is None)
 

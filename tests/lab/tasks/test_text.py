@@ -17,6 +17,7 @@ from posembed.lab.tasks.classification import TextClassification, summed
 from posembed.lab.tasks.classification_specs import ACCURACY, TextSpec
 from posembed.lab.tasks.task import torch_seed
 from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.measure.frame import Run
 from tolerance import assert_close
 
 
@@ -72,9 +73,10 @@ def test_what_is_measured(
         ids, lengths = text_task.held_out.batch(torch.tensor([row]), 15)
         predicted.append(int(model(ids, lengths).argmax()))
     labels = text_task.held_out_labels.tolist()
-    assert sum(measured.right) == sum(a == b for a, b in zip(predicted, labels, strict=True))
-    assert_close(measured.macro_f1, f1_score(labels, predicted, average="macro"))
-    assert sum(measured.examples) == sum(measured.classes.values()) == len(ordered.held_out)
+    found = Run("learned", 0, measured.values)
+    assert_close(found.value(ACCURACY.name), sum(map(int.__eq__, predicted, labels)) / len(labels))
+    assert_close(found.value("macro F1"), f1_score(labels, predicted, average="macro"))
+    assert measured.sizes["examples of 2 classes"] == sum(measured.classes.values()) == len(ordered.held_out)
     assert set(measured.classes) == {"up", "down"}
 
 

@@ -17,11 +17,12 @@ from asked import shared
 from posembed.errors import ArgumentError
 from posembed.lab.data.answered import load_answered
 from posembed.lab.data.tokenizer import Pairs, Texts
+from posembed.lab.measured import Measured
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.classification import Spans
 from posembed.lab.runs import train
 from posembed.lab.tasks.tokens import Answering
-from posembed.lab.tasks.tokens_specs import Answered, SpanSpec
+from posembed.lab.tasks.tokens_specs import SpanSpec
 from posembed.measure.frame import Run
 from together import together
 from tolerance import assert_close
@@ -113,8 +114,8 @@ class Finds(nn.Module):
         return logits
 
 
-def score(measured: Answered) -> float:
-    found = Run("learned", 0, tuple(measured.values())).value("exact match")
+def score(measured: Measured) -> float:
+    found = Run("learned", 0, measured.values).value("exact match")
     assert found is not None
     return found
 
@@ -126,10 +127,10 @@ def test_an_answer_is_found_wherever_it_is(
     task = task_of(tmp_path, marked(80, 90), held_out=60)
     model: Any = Finds("xyz")
     truncated = task.measure(spec, model, accelerator)
-    assert 0 < truncated.truncated < 60
-    assert_close(score(truncated), 1 - truncated.truncated / 60)
+    assert 0 < truncated.unseen < 60
+    assert_close(score(truncated), 1 - truncated.unseen / 60)
     windows = task.measure(dataclasses.replace(spec, stride=stride), model, accelerator)
-    assert (windows.truncated, score(windows)) == (0, 1.0)
+    assert (windows.unseen, score(windows)) == (0, 1.0)
 
 
 def test_an_answer_across_windows_is_counted(spec: SpanSpec, accelerator: Accelerator, tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_an_answer_across_windows_is_counted(spec: SpanSpec, accelerator: Accele
     model: Any = Finds("xyz")
     for stride, seen in ((16, False), (100, False), (14, True), (13, True), (3, True)):
         measured = task.measure(dataclasses.replace(spec, stride=stride), model, accelerator)
-        assert (measured.truncated, score(measured)) == ((0, 1.0) if seen else (1, 0.0)), stride
+        assert (measured.unseen, score(measured)) == ((0, 1.0) if seen else (1, 0.0)), stride
 
 
 class PrefersDigits(nn.Module):
@@ -222,7 +223,7 @@ def test_a_model_learns_to_find_far_answers(spec: SpanSpec, accelerator: Acceler
     )
     assert truncated is not None
     assert windows is not None
-    assert windows.truncated == 0 < truncated.truncated
+    assert windows.unseen == 0 < truncated.unseen
     assert score(windows) > 0.9 > score(truncated)
 
 

@@ -113,7 +113,7 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
         f"no encoding of {own.source} meets these needs: published measurements decide" for own in evidence.unused
     ]
     known = {each.name for each in evidence.known}
-    own_rows = [row.encoding for each in (study, *evidence.unused) if each.own for row in each.rows]
+    own_rows = [name for each in (study, *evidence.unused) if each.own for name in each.rows]
     if unknown := [called(name) for name in own_rows if name not in known]:
         notes.append(f"your runs also measured {listed(unknown)}, which advise cannot choose: see posembed report")
     if needs.factor > study.farthest:

@@ -68,11 +68,7 @@ class Evidence:
                 raise ArgumentError(
                     f"{study.source} has perplexities of texts, which say nothing on {what}; leave it out"
                 )
-        fitting = [
-            study
-            for study in studies
-            if study.kind in kinds and (not study.own or able & {row.encoding for row in study.rows})
-        ]
+        fitting = [study for study in studies if study.kind in kinds and (not study.own or able & study.rows.keys())]
         fitting = [study for study in fitting if study.own] or fitting
         # A task that does not depend on order cannot tell which encoding is good at it, so the others decide.
         self.idle = [study for study in fitting if study.without_order(study.length_for(needs.factor))]
@@ -94,7 +90,7 @@ class Evidence:
         cannot = limit(each, self.needs)
         if cannot is None and needed is None:
             nowhere = f"it has no position {study.measure.at.format(self.length)}"
-            cannot = nowhere if study.has(each.name) else "it was not measured"
+            cannot = nowhere if each.name in study.rows else "it was not measured"
         elif cannot is None and self.needs.far and self.passkey is not None:
             if found is None:
                 cannot = "the passkey study has no result for it"

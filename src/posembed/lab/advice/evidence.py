@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,27 +72,18 @@ MEASURES = {
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The results of one encoding, by length or size. None means that the encoding has no position there."""
-
-    encoding: str
-    seeds: int
-    """The number of runs."""
-    by_length: dict[int, Estimate | None]
-
-
-@dataclass(frozen=True)
 class Study:
     """Results of encodings that were trained in the same way.
 
-    kind: a key of ``MEASURES``. use: the kind of model. train_length: in tokens, characters or pixels.
-    own: whether the study is the user's own.
+    kind: a key of ``MEASURES``. use: the kind of model. train_length: in tokens, characters or pixels. rows: the result
+    of each encoding by length or size; None means that the encoding has no position there. own: whether the study is
+    the user's own.
     """
 
     title: str
     source: str
     train_length: int
-    rows: tuple[Measured, ...]
+    rows: Mapping[str, Mapping[int, Estimate | None]]
     kind: str = "perplexity"
     use: Use = "decoder"
     own: bool = False
@@ -105,7 +96,7 @@ class Study:
 
     @property
     def lengths(self) -> list[int]:
-        return sorted({length for row in self.rows for length in row.by_length})
+        return sorted({length for by_length in self.rows.values() for length in by_length})
 
     @property
     def farthest(self) -> float:
@@ -116,17 +107,13 @@ class Study:
         """Returns the shortest measured length of at least ``factor`` times the training length, or the longest."""
         return next((n for n in self.lengths if n >= factor * self.train_length), self.lengths[-1])
 
-    def has(self, encoding: str) -> bool:
-        return any(row.encoding == encoding for row in self.rows)
-
     def value(self, encoding: str, length: int) -> Estimate | None:
         """Returns an encoding's result at a length; None if it has no position there, or was not measured there."""
-        row = next((row for row in self.rows if row.encoding == encoding), None)
-        return None if row is None else row.by_length.get(length)
+        return self.rows.get(encoding, {}).get(length)
 
     def best(self, length: int) -> tuple[str, Estimate] | None:
         """Returns the encoding with the best value at a length, and the value."""
-        values = [(row.encoding, value) for row in self.rows if (value := row.by_length.get(length)) is not None]
+        values = [(name, value) for name in self.rows if (value := self.value(name, length)) is not None]
         return min(values, key=lambda pair: self.measure.cost(pair[1]), default=None)
 
     def without_order(self, length: int) -> str | None:
@@ -172,14 +159,13 @@ def study_of_folder(folder: Path) -> Study:
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     found = lengths.summarise(results)
-    by_name = {
+    rows = {
         row.name: {x: found.mean(found.headline, row.name, x) for x in found.spec.test_lengths}
         for row in found.rows
         if row.seeds
     }
-    rows = (Measured(name, len(found.row(name).seeds), values) for name, values in by_name.items())
     steps = max(result.spec.steps for result in results)
-    return Study("your runs", str(folder), found.spec.train_length, tuple(rows), own=True, steps=steps)
+    return Study("your runs", str(folder), found.spec.train_length, rows, own=True, steps=steps)
 
 
 def read_studies(text: str) -> list[Study]:
@@ -187,10 +173,9 @@ def read_studies(text: str) -> list[Study]:
     studies = []
     for study in json.loads(text):
         mean = MEASURES[study["kind"]].mean
-        rows = []
-        for encoding, by_length in study.pop("rows").items():
-            values = {int(length): None if each is None else mean(each) for length, each in by_length.items()}
-            seeds = max(len(each.values) for each in values.values() if each is not None)
-            rows.append(Measured(encoding, seeds, values))
-        studies.append(Study(**study, rows=tuple(rows)))
+        rows = {
+            encoding: {int(length): None if each is None else mean(each) for length, each in by_length.items()}
+            for encoding, by_length in study.pop("rows").items()
+        }
+        studies.append(Study(**study, rows=rows))
     return studies

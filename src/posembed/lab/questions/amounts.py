@@ -15,6 +15,7 @@ from posembed.lab.tasks.amounts_specs import (
     AMOUNTS,
     GAP,
     HELD_OUT,
+    TRAIN_TOKENS,
     TRAINING_TEXT,
     DataSpec,
     DropoutSpec,
@@ -47,11 +48,11 @@ class DataEfficiency(TrainedQuestion):
 
     def shown(self, results: Results) -> Results:
         """Returns the runs with the largest amount that any run succeeded with."""
-        tokens = [0 if result.measurements is None else result.measurements.train_tokens for result in results]
+        tokens = [0 if each.measurements is None else each.measurements.sizes[TRAIN_TOKENS] for each in results]
         return [result for result, each in zip(results, tokens, strict=True) if each == max(tokens) > 0]
 
     def axis(self, results: Results, metric: Metric) -> Axis:
-        amounts = sorted({each.measurements.train_tokens for each in results if each.measurements is not None})
+        amounts = sorted({each.measurements.sizes[TRAIN_TOKENS] for each in results if each.measurements is not None})
         tokens = results[0].spec.tokens_read
         return Axis(
             "tokens of training text",
@@ -81,8 +82,9 @@ class Dropout(TrainedQuestion):
 
     def facts(self, found: Found) -> dict[str, Any]:
         spec = found.spec
-        tokens = next((each.measurements.train_tokens for each in found.results if each.measurements is not None), None)
-        often = "" if tokens is None else f", which it reads {times_read(spec.tokens_read / tokens)}"
+        often = ""
+        if found.measured is not None:
+            often = f", which it reads {times_read(spec.tokens_read / found.measured.sizes[TRAIN_TOKENS])}"
         return {"amount": amount_in_words(spec.amount), "often": often}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import DECLARED, Loaded, TrainedQuestion
-from posembed.lab.tasks.classification_specs import ACCURACY, Classified, ImageSpec, TextSpec, require_room
-from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
+from posembed.lab.tasks.classification_specs import ACCURACY, ImageSpec, TextSpec, require_room
+from posembed.lab.tasks.tokens_specs import SpanSpec, TagSpec
 from posembed.measure.metrics import Metric
 from posembed.words import listed, percent
 
@@ -28,10 +29,17 @@ class OfTexts(TrainedQuestion):
     """What a model learns, as an infinitive phrase."""
     unit: str
     """What a batch holds, in the plural."""
+    read: str
+    """The function that reads the data, as MODULE:FUNCTION below lab.data."""
+    asked: tuple[str, ...] = ("test_data",)
+    """The settings that this function takes."""
+    classes: tuple[str, str, str] = ("label", "labels", "words")
+    """What a class is called, several classes, and what has one."""
 
-    def tested(self, measured: Any) -> dict[str, int]:
-        """Returns the numbers of held-out words, documents and so on that a model is tested on, by name."""
-        raise NotImplementedError
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        read, kind = resolve_name(f"posembed.lab.data.{self.read}"), resolve_name(f"posembed.lab.tasks.{self.task}")
+        task = kind(read(chosen["data"], **{name: chosen.get(name) for name in self.asked}), chosen["tokenizer"])
+        return task, {"data_sha256": task.sha256}
 
     def batches(self, spec: Any) -> str:
         """Says what a batch holds, for ``trains``."""
@@ -40,9 +48,29 @@ class OfTexts(TrainedQuestion):
     def facts(self, found: Found) -> dict[str, Any]:
         held_out = ""
         if found.measured is not None:
-            known = listed([f"{count:,} {what}" for what, count in self.tested(found.measured).items() if count])
+            known = listed([f"{count:,} {what}" for what, count in found.measured.sizes.items() if count])
             held_out = f" The model is tested on {known}, all held out."
         return {"learns": self.learns, "batches": self.batches(found.spec), "held_out": held_out}
+
+    def remarks(self, found: Found) -> Iterator[str]:
+        if found.measured is None:
+            return
+        if classes := found.measured.classes:
+            (name, most), total = max(classes.items(), key=lambda pair: pair[1]), sum(classes.values())
+            yield (
+                f"Always predicting the most frequent {self.classes[0]}, {name}, would be correct for "
+                f"{percent(most / total)}% of these {self.classes[2]}."
+            )
+        if unseen := found.measured.unseen:
+            yield self.about_unseen(unseen, found.spec)
+
+    def about_unseen(self, unseen: int, spec: Any) -> str:
+        return f"{unseen:,} of these {self.classes[2]} are past the training length and count as wrong."
+
+    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
+        _, classes, examples = self.classes
+        known = {} if found.measured is None else found.measured.classes
+        return {f"The {classes} of the held-out {examples}": known} if known else {}
 
 
 class Text(OfTexts):
@@ -50,9 +78,7 @@ class Text(OfTexts):
     Spec = TextSpec
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.data.labelled import load_labelled
         from posembed.lab.data.tables import paired
-        from posembed.lab.tasks.classification import TextClassification
 
         if chosen.get("pairs") is None and paired(chosen["data"]):
             chosen["pairs"] = "segments"
@@ -60,27 +86,7 @@ class Text(OfTexts):
             require_room(chosen["train_length"], 2 + (chosen["pooling"] == "cls"))
         if chosen.get("pairs") == "joined":
             chosen["pairs"] = None  # the default, so that a command with this option continues a folder without it
-        asked = {name: chosen.get(name) for name in ("text_column", "label_column", "test_data", "pairs")}
-        task = TextClassification(load_labelled(chosen["data"], **asked), chosen["tokenizer"])
-        return task, {"data_sha256": task.sha256}
-
-    def tested(self, measured: Classified) -> dict[str, int]:
-        examples = f"examples of {len(measured.classes)} classes"
-        return {examples: sum(measured.examples), "documents": len(measured.examples)}
-
-    def remarks(self, found: Found) -> Iterable[str]:
-        if found.measured is not None:
-            yield most_frequent("class", found.measured.classes, "examples")
-
-    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
-        return {} if found.measured is None else {"The classes of the held-out examples": found.measured.classes}
-
-
-def most_frequent(kind: str, counts: Mapping[str, int], of: str) -> str:
-    """Returns a sentence with the accuracy of always predicting the most frequent class or label."""
-    name, most = max(counts.items(), key=lambda pair: pair[1])
-    share = percent(most / sum(counts.values()))
-    return f"Always predicting the most frequent {kind}, {name}, would be correct for {share}% of these {of}."
+        return super().load(chosen)
 
 
 class Images(TrainedQuestion):
@@ -109,7 +115,7 @@ class Images(TrainedQuestion):
             resized = (
                 f" For each step, they are resized to one of {', '.join(map(str, spec.train_sizes))} pixels a side."
             )
-        number = 0 if measured is None else len(next(iter(measured.right.values())))
+        number = 0 if measured is None else measured.sizes["images"]
         return {"grid": " x ".join(map(str, spec.grid(spec.train_size))), "resized": resized, "number": number}
 
     def remarks(self, found: Found) -> Iterable[str]:
@@ -127,43 +133,15 @@ class Tags(OfTexts):
     name = "tags"
     Spec = TagSpec
 
-    def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.data.tagged import load_tagged
-        from posembed.lab.tasks.tokens import Tagging
-
-        asked = {name: chosen.get(name) for name in ("text_column", "label_column", "test_data")}
-        task = Tagging(load_tagged(chosen["data"], **asked), chosen["tokenizer"])
-        return task, {"data_sha256": task.sha256}
-
-    def tested(self, measured: Tagged) -> dict[str, int]:
-        words, entities = sum(measured.words), sum(measured.entities)
-        return {"words": words, "entities": entities, "documents": len(measured.words)}
-
-    def remarks(self, found: Found) -> Iterable[str]:
-        if found.measured is not None:
-            yield most_frequent("label", found.measured.labels, "words")
-            if truncated := found.measured.truncated:
-                yield f"{truncated:,} of these words are past the training length and count as wrong."
-
-    def counted(self, found: Found) -> Mapping[str, Mapping[str, int]]:
-        return {} if found.measured is None else {"The labels of the held-out words": found.measured.labels}
-
 
 class Spans(OfTexts):
     name = "spans"
     Spec = SpanSpec
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
-        from posembed.lab.data.answered import load_answered
-        from posembed.lab.tasks.tokens import Answering
-
         require_room(chosen["train_length"], 2)
         chosen["stride"] = chosen.get("stride") or None  # one spelling of truncation, so that a folder continues
-        task = Answering(load_answered(chosen["data"], test_data=chosen.get("test_data")), chosen["tokenizer"])
-        return task, {"data_sha256": task.sha256}
-
-    def tested(self, measured: Answered) -> dict[str, int]:
-        return {"questions": sum(measured.questions), "documents": len(measured.questions)}
+        return super().load(chosen)
 
     def batches(self, spec: SpanSpec) -> str:
         if spec.stride is None:
@@ -173,9 +151,8 @@ class Spans(OfTexts):
             "contexts that do not fit into one"
         )
 
-    def remarks(self, found: Found) -> Iterable[str]:
-        if found.measured is not None and (unseen := found.measured.truncated):
-            where = "past the training length; --stride makes it read on"
-            if (stride := found.spec.stride) is not None:
-                where = f"in none of the windows that start {stride:,} tokens apart; a smaller --stride may help"
-            yield f"For {unseen:,} of these questions, the model does not see the answer, which is {where}."
+    def about_unseen(self, unseen: int, spec: SpanSpec) -> str:
+        where = "past the training length; --stride makes it read on"
+        if spec.stride is not None:
+            where = f"in none of the windows that start {spec.stride:,} tokens apart; a smaller --stride may help"
+        return f"For {unseen:,} of these questions, the model does not see the answer, which is {where}."

@@ -59,7 +59,6 @@ class Inits(TrainedQuestion):
         losses = losses_to_reach(results, reading)
 
         def values(result: RunResult) -> Iterator[Value]:
-            yield from super(Inits, self).values_of(result)
             yield Value(STEPS.name, step_at(result.losses, losses[result.spec.seed]))
             norms = [norm for step, norm in result.gradient_norms if step <= NORMS_AT_START]
             known = bool(norms) and result.gradient_norms[0][0] == 1

@@ -31,7 +31,7 @@ class Lengths(TrainedQuestion):
     def axis(self, results: Results, metric: Metric) -> Axis:
         trained, tested = results[0].spec.train_length, results[0].spec.test_lengths
         if metric is REPEAT_GAIN:
-            gaps = [gap for each in results if each.measurements for gap in each.measurements.repeat_gain]
+            gaps = [gap for each in results if each.measurements for gap in each.measurements.by_x(metric)]
             return Axis("tokens between a passage and its repetition", max(gaps, default=0))
         base = max((length for length in tested if length <= trained), default=None)
         return Axis("tokens of context", max(tested), trained=trained, base=base)

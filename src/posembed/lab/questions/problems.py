@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import DECLARED, Loaded, Reading, TrainedQuestion
-from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, wrong_reads
-from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import reached
 from posembed.words import called, listed, up_to
@@ -99,10 +97,6 @@ class StateTracking(Problem):
         self.metrics = tuple(wrong_reads(tail) for tail in ("", *PROBLEMS[name].tails))
         self.usual = ("learned", "learned-averaged", "rope", "alibi", "none")
         self.presets = self.presets_of("state-tracking", name)
-
-    def values_of(self, result: RunResult) -> Iterable[Value]:
-        assert result.measurements is not None
-        return result.measurements.wrong()
 
     def remarks(self, found: Found) -> Iterator[str]:
         yield from ()

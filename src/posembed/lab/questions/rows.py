@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,8 @@ from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import NAMES, counts_of
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import TrainedQuestion
-from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.row_specs import LEARNED, SHARE, TRAINED, RowSpec, bands
-from posembed.measure.frame import Frame, Value
+from posembed.lab.tasks.row_specs import LEARNED, RowSpec, bands
+from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 
 
@@ -60,12 +59,6 @@ class Rows(TrainedQuestion):
                 "--out, or rename the file"
             )
         return super().frame(results, reading)
-
-    def values_of(self, result: RunResult) -> Iterator[Value]:
-        for value in super().values_of(result):
-            yield value
-            if value.metric == TRAINED.name and value.value is not None:
-                yield value._replace(metric=SHARE.name, value=value.value / (result.spec.steps * result.spec.batch))
 
     def axis(self, results: Results, metric: Metric) -> Axis:
         known = bands(results[0].spec.train_length)

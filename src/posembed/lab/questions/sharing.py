@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import Loaded, TrainedQuestion
-from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.pairs import PROBLEMS, problem_named
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS
 from posembed.lab.tasks.sharing_specs import (
@@ -23,9 +22,7 @@ from posembed.lab.tasks.sharing_specs import (
     WITHIN,
     SharingSpec,
     lengths_of,
-    mean_over,
 )
-from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 
 
@@ -51,20 +48,6 @@ class Sharing(TrainedQuestion):
         from posembed.lab.tasks.sharing import Rewriting
 
         return Rewriting(chosen["problem"]), lengths_of(chosen["problem"], chosen["train_size"])
-
-    def values_of(self, result: RunResult) -> Iterator[Value]:
-        measured, spec = result.measurements, result.spec
-        assert measured is not None
-        inside = [size for size in spec.test_sizes if size <= spec.train_size]
-        past = [size for size in spec.test_sizes if size > spec.train_size]
-        for metric, sizes, values in (
-            (WITHIN, inside, measured.exact_match),
-            (PAST, past, measured.exact_match),
-            (LOSS_WITHIN, inside, measured.loss),
-        ):
-            if sizes:
-                yield Value(metric.name, mean_over(sizes, values))
-        yield from measured.values()
 
     def axis(self, results: Results, metric: Metric) -> Axis:
         spec = results[0].spec

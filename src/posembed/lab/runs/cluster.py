@@ -17,7 +17,7 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.files import written_whole
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.spec import MeasuredT, SpecT
+from posembed.lab.runs.spec import SpecT
 from posembed.lab.runs.sweep import Finish, Stepped, completed
 from posembed.lab.runs.train import Step, check, run
 from posembed.lab.tasks.task import Task
@@ -31,15 +31,15 @@ STEPS_BETWEEN_NOTES = 10
 
 def sweep_on_ray(
     specs: Sequence[SpecT],
-    task: Task[SpecT, MeasuredT],
+    task: Task[SpecT],
     folder: RunFolder[SpecT],
     *,
     address: str,
     device: str | None = None,
     cpus_per_run: int = 1,
     progress: Progress = silent,
-    finished: Finish[SpecT, MeasuredT] = lambda result: None,
-) -> list[RunResult[SpecT, MeasuredT]]:
+    finished: Finish[SpecT] = lambda result: None,
+) -> list[RunResult[SpecT]]:
     """Does the same as ``sweep``, but trains the runs in parallel on a Ray cluster.
 
     Args:
@@ -61,7 +61,7 @@ def sweep_on_ray(
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
         board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()
 
-        def train(missing: Sequence[SpecT], stepped: Stepped[SpecT], finish: Finish[SpecT, MeasuredT]) -> None:
+        def train(missing: Sequence[SpecT], stepped: Stepped[SpecT], finish: Finish[SpecT]) -> None:
             shared = ray.put(task)
             waiting = {remote_run.remote(spec, shared, device, cpus_per_run, board): spec for spec in missing}
             lost: dict[SpecT, str] = {}

@@ -12,7 +12,10 @@ from typing import Any, Generic
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
-from posembed.lab.runs.spec import DRAWS, MeasuredT, SpecT
+from posembed.lab.measured import Measured
+from posembed.lab.metrics import LOGARITHMS
+from posembed.lab.runs.spec import DRAWS, SpecT
+from posembed.measure.frame import ONLY, Value
 from posembed.measure.jobs import Store
 from posembed.settings import restored, settings_from
 
@@ -21,7 +24,7 @@ NORMS_AT_START = 10
 
 
 @dataclass(frozen=True)
-class RunResult(Generic[SpecT, MeasuredT]):
+class RunResult(Generic[SpecT]):
     """The result of one run. ``failure``: the reason why it has no measurements; None if it has measurements."""
 
     spec: SpecT
@@ -31,7 +34,7 @@ class RunResult(Generic[SpecT, MeasuredT]):
     """The causal window that the model applied."""
     losses: tuple[tuple[int, float], ...]
     """Pairs (step, training loss in nats) for about a hundred steps, including the last step."""
-    measurements: MeasuredT | None
+    measurements: Measured | None
     failure: str | None
     seconds: float
     tokens_per_second: float
@@ -52,25 +55,22 @@ class RunResult(Generic[SpecT, MeasuredT]):
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by reading a damaged JSON file
 
 
-def measured_values(measurements: Any) -> dict[str, float]:
-    """Returns all numbers in the measurements, by names such as "same_tokens/512"."""
+def measured_values(measured: Measured) -> dict[str, float]:
+    """Returns all values by names such as "repeat gain/512". Names of values that are kept as logarithms say so."""
 
-    def named(name: str, value: Any) -> dict[str, float]:
-        if isinstance(value, list | tuple):
-            value = dict(enumerate(value))
-        if isinstance(value, dict):
-            return {k: v for key, held in value.items() for k, v in named(f"{name}/{key}", held).items()}
-        return {name.removeprefix("/"): value} if isinstance(value, int | float) else {}
+    def name_of(each: Value) -> str:
+        metric = f"log {each.metric}" if each.metric in LOGARITHMS else each.metric
+        return "/".join([metric, *(str(part) for part in (each.x, each.item) if part not in (None, ONLY))])
 
-    return named("", dataclasses.asdict(measurements))
+    return {name_of(each): each.value for each in measured.values if each.value is not None}
 
 
-def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT, Any]:
+def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT]:
     """Reads a result whose spec has the class ``kind``. Raises ValueError for other texts or versions of the draws."""
-    whole, values = RunResult, json_object(text)
+    values = json_object(text)
     if values.get("draws") != DRAWS:
         raise ValueError("its random draws are those of another version")
-    found: RunResult[SpecT, Any] = restored(whole[kind, kind.Measured], values)
+    found: RunResult[SpecT] = restored(RunResult[kind], values)  # type: ignore[valid-type]
     return found
 
 
@@ -138,7 +138,7 @@ class RunFolder(Generic[SpecT]):
         except DAMAGED as error:
             raise RunFolderError(f"{self.reading_file} is damaged ({error}); delete it to use the defaults") from error
 
-    def results(self) -> list[RunResult[SpecT, Any]]:
+    def results(self) -> list[RunResult[SpecT]]:
         """Returns every finished run, in the order in which they finished. Raises RunFolderError for a damaged file."""
         files = self._result_files()
         results = []
@@ -154,7 +154,7 @@ class RunFolder(Generic[SpecT]):
         known = {result.spec: result for result in results}  # a copy of a file is no second run
         return sorted(known.values(), key=lambda result: result.finished)
 
-    def add(self, result: RunResult[SpecT, Any]) -> None:
+    def add(self, result: RunResult[SpecT]) -> None:
         """Saves a finished run and removes its checkpoint; ``prepare`` removes a checkpoint that remains."""
         now = datetime.now(timezone.utc).isoformat(timespec="microseconds")
         write_text(self.file("results", result.spec), dataclasses.replace(result, finished=now).to_json() + "\n")

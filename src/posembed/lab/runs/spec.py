@@ -24,8 +24,8 @@ class TrainingSpec(Settings):
     """The settings of one run, for any task. Runs with equal specs give the same numbers.
 
     A field with ``compare=False`` is only a label, such as a path; a hash of the file's content is compared instead.
-    A question's subclass adds fields. It sets ``COMPARED``, the field in which its runs differ, ``VARIED``, a second
-    such field, if any, and ``Measured``, the class of its measurements.
+    A question's subclass adds fields. It sets ``COMPARED``, the field in which its runs differ, and ``VARIED``, a
+    second such field, if any.
     """
 
     COMPARED: ClassVar[str] = "encoding"
@@ -33,8 +33,6 @@ class TrainingSpec(Settings):
     VARIED: ClassVar[str | None] = None
     """A second field in which the runs differ, such as the amount of training text: every name runs with each value.
     The values are strings, like the names."""
-    Measured: ClassVar[type[Any]]
-    """The class of the measurements: a frozen dataclass of plain values, which a results file can hold."""
 
     question: str
     encoding: str = ""
@@ -115,7 +113,6 @@ class TrainingSpec(Settings):
 
 
 SpecT = TypeVar("SpecT", bound=TrainingSpec)
-MeasuredT = TypeVar("MeasuredT")
 
 
 def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.instruments import seconds_of, time_batch
 from posembed.lab.model import PositionedModel
 from posembed.lab.runs.results import RunFolder, RunResult, measured_values
-from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.lab.runs.spec import SpecT, TrainingSpec
 from posembed.lab.runs.train import Step, check, learning_rate, run
 from posembed.lab.tasks.task import Task
 from posembed.measure.jobs import Planned, Progress, silent
@@ -34,14 +34,14 @@ INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip in
 
 def sweep(
     specs: Sequence[SpecT],
-    task: Task[SpecT, MeasuredT],
+    task: Task[SpecT],
     folder: RunFolder[SpecT],
     accelerator: Accelerator,
     progress: Progress = silent,
     *,
-    finished: Callable[[RunResult[SpecT, MeasuredT]], None] = lambda result: None,
+    finished: Callable[[RunResult[SpecT]], None] = lambda result: None,
     track: str | None = None,
-) -> list[RunResult[SpecT, MeasuredT]]:
+) -> list[RunResult[SpecT]]:
     """Trains the runs that are not in the folder yet. Returns the results of all specs, in the order of the specs.
 
     A run whose loss is not finite is kept as failed, and the others continue. After an interruption, the same call
@@ -58,7 +58,7 @@ def sweep(
     """
     main = accelerator.is_main_process
 
-    def train(missing: Sequence[SpecT], stepped: Stepped[SpecT], finish: Finish[SpecT, MeasuredT]) -> None:
+    def train(missing: Sequence[SpecT], stepped: Stepped[SpecT], finish: Finish[SpecT]) -> None:
         accelerator.wait_for_everyone()  # no process writes before all have read
         for spec in missing:
             stepped(spec, None)
@@ -84,18 +84,18 @@ def sweep(
 
 
 Stepped: TypeAlias = Callable[[SpecT, "Step | None"], None]
-Finish: TypeAlias = Callable[[RunResult[SpecT, MeasuredT]], None]
+Finish: TypeAlias = Callable[[RunResult[SpecT]], None]
 
 
 def completed(
     specs: Sequence[SpecT],
     folder: RunFolder[SpecT],
-    train: Callable[[Sequence[SpecT], Stepped[SpecT], Finish[SpecT, MeasuredT]], None],
+    train: Callable[[Sequence[SpecT], Stepped[SpecT], Finish[SpecT]], None],
     progress: Progress,
-    finished: Finish[SpecT, MeasuredT],
+    finished: Finish[SpecT],
     *,
     keep: bool = True,
-) -> list[RunResult[SpecT, MeasuredT]]:
+) -> list[RunResult[SpecT]]:
     """Returns the result of each spec. ``train`` gets the specs that are not in the folder, a callback for each step
     (None before the first), and a callback for each new result. The last callback saves the result in the folder if
     ``keep`` is set. Raises RunFolderError if the folder has a run of the same name with other settings, such as a file
@@ -118,7 +118,7 @@ def completed(
         steps[spec] = step.step if step else 0
         progress(f"{spec.name}{now}", sum(steps.values()), total)
 
-    def finish(result: RunResult[SpecT, MeasuredT]) -> None:
+    def finish(result: RunResult[SpecT]) -> None:
         if keep:
             folder.add(result)
         done[result.spec], steps[result.spec] = result, result.spec.steps
@@ -131,7 +131,7 @@ def completed(
 # --- the plan ----------------------------------------------------------------------------------------------------
 
 
-def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Accelerator) -> list[Planned]:
+def plan(specs: Sequence[SpecT], task: Task[SpecT], accelerator: Accelerator) -> list[Planned]:
     """Returns each spec as a planned job. Specs that differ only in their seed are timed once, over a few steps.
     Every process calls this. Raises ArgumentError or DataError for a spec that cannot run."""
     for spec in specs:
@@ -147,9 +147,7 @@ def plan(specs: Sequence[SpecT], task: Task[SpecT, MeasuredT], accelerator: Acce
     return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], name=spec.name) for spec in specs]
 
 
-def _seconds_per_step(
-    spec: SpecT, task: Task[SpecT, MeasuredT], accelerator: Accelerator, model: PositionedModel
-) -> float:
+def _seconds_per_step(spec: SpecT, task: Task[SpecT], accelerator: Accelerator, model: PositionedModel) -> float:
     """Times steps without the weight update, which takes little time, and whose optimizer takes seconds to import. If
     the sequences are too long to try, times shorter sequences, and extrapolates from how the time grows with length."""
     share = spec.batch // accelerator.num_processes

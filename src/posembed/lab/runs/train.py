@@ -20,7 +20,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.model import PositionedModel
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.results import NORMS_AT_START, RunFolder, RunResult, measured_values
-from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.lab.runs.spec import SpecT, TrainingSpec
 from posembed.lab.runs.tensors import (
     State,
     load_checkpoint,
@@ -51,11 +51,11 @@ class Step:
 
 def run(
     spec: SpecT,
-    task: Task[SpecT, MeasuredT],
+    task: Task[SpecT],
     accelerator: Accelerator,
     folder: RunFolder[SpecT] | None = None,
     on_step: Callable[[Step], None] = lambda step: None,
-) -> RunResult[SpecT, MeasuredT]:
+) -> RunResult[SpecT]:
     """Trains and measures one run. With a folder, continues from the spec's checkpoint, if any, and writes checkpoints.
 
     Every process of the accelerator calls this function. Each takes its share of every batch and of the measured text,
@@ -77,7 +77,7 @@ def run(
             measurements = task.measure(spec, model, accelerator)
             for name, value in measured_values(measurements).items():
                 if failure is None and not math.isfinite(value):
-                    failure = f"{name.replace('_', ' ')} was {value} on held-out data; try a lower learning rate"
+                    failure = f"{name} was {value} on held-out data; try a lower learning rate"
         if failure is None and own is not None:
             attention = task.attention(spec, model, accelerator.device)
             if attention is not None:
@@ -102,7 +102,7 @@ def run(
     )
 
 
-def check(spec: SpecT, task: Task[SpecT, MeasuredT], processes: int = 1) -> None:
+def check(spec: SpecT, task: Task[SpecT], processes: int = 1) -> None:
     """Raises ArgumentError or DataError for a spec that cannot be trained or measured."""
     if spec.batch % processes:
         raise ArgumentError(
@@ -140,7 +140,7 @@ def make_optimizer(spec: TrainingSpec, model: PositionedModel) -> torch.optim.Op
 
 def take_step(
     spec: SpecT,
-    task: Task[SpecT, MeasuredT],
+    task: Task[SpecT],
     accelerator: Accelerator,
     model: Module,
     optimizer: torch.optim.Optimizer,
@@ -162,7 +162,7 @@ def take_step(
 
 def _train(
     spec: SpecT,
-    task: Task[SpecT, MeasuredT],
+    task: Task[SpecT],
     accelerator: Accelerator,
     model: PositionedModel,
     state: State,

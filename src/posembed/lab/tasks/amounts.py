@@ -10,8 +10,9 @@ from torch import Tensor
 
 from posembed.errors import ArgumentError, DataError
 from posembed.lab import measure
+from posembed.lab.measured import Measured
 from posembed.lab.model import PositionedModel
-from posembed.lab.tasks.amounts_specs import AmountSpec, DropoutSpec, Losses, tokens_of
+from posembed.lab.tasks.amounts_specs import AmountSpec, DropoutSpec, measured_losses, tokens_of
 from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.lab.tasks.task import build_encoding
 from posembed.layers.base import PositionEncoding
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 AmountT = TypeVar("AmountT", bound=AmountSpec)
 
 
-class TrainingOnLess(TaskOnText[AmountT, Losses]):
+class TrainingOnLess(TaskOnText[AmountT]):
     """Next-token prediction on one stretch of the training text. Held-out text is always the same."""
 
     def check(self, spec: AmountT) -> None:
@@ -48,11 +49,10 @@ class TrainingOnLess(TaskOnText[AmountT, Losses]):
         held_out = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
         return held_out, measure.windows(self.text(spec), spec.train_length, len(held_out) * spec.train_length)
 
-    def measure(self, spec: AmountT, model: PositionedModel, accelerator: Accelerator) -> Losses:
+    def measure(self, spec: AmountT, model: PositionedModel, accelerator: Accelerator) -> Measured:
         loss = shared_loss(model, accelerator)
         held_out, training = (loss(windows).mean().item() for windows in self.measured_windows(spec))
-        kind: type[Losses] = spec.Measured
-        return kind(held_out=held_out, training=training, train_tokens=len(self.text(spec)))
+        return measured_losses(held_out, training, len(self.text(spec)), by_amount=spec.VARIED is not None)
 
     def tokens_measured(self, spec: AmountT) -> int:
         return 2 * spec.test_tokens

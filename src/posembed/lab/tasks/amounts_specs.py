@@ -3,51 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
 from posembed.errors import ArgumentError, DataError
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import TRAINING
 from posembed.lab.tasks.text_specs import LanguageSpec
-from posembed.measure.frame import Value
 from posembed.settings import Share, option
 
 AMOUNTS = "shares of the text, such as 1/16 (1 is all of it), or numbers of tokens, such as 65536"
 
 HELD_OUT, TRAINING_TEXT, GAP = metrics("amounts")
+TRAIN_TOKENS = "training tokens"
+"""The name of the number of tokens that a run trained on, in ``Measured.sizes``."""
 
 
-@dataclass(frozen=True)
-class Losses:
-    """The losses of a trained model in eval mode, in nats per token, in windows of the training length."""
+def measured_losses(held_out: float, training: float, train_tokens: int, *, by_amount: bool) -> Measured:
+    """Returns the losses of a trained model in eval mode, in nats per token, in windows of the training length.
 
-    held_out: float
-    training: float
-    """The loss on text that the run trained on: at most as many tokens as of held-out text."""
-    train_tokens: int
-    """The number of tokens in the text that the run trained on."""
-
-    def values(self) -> Iterator[Value]:
-        yield Value(HELD_OUT.name, self.held_out)
-        yield Value(TRAINING_TEXT.name, self.training)
-        yield Value(GAP.name, self.held_out - self.training)
-
-
-class LossesByAmount(Losses):
-    """The same losses, with the number of training tokens as x."""
-
-    def values(self) -> Iterator[Value]:
-        yield from (each._replace(x=self.train_tokens) for each in super().values())
+    training: the loss on text that the run trained on, at most as many tokens as of held-out text. train_tokens: the
+    number of tokens in the text that the run trained on, which is x if ``by_amount``.
+    """
+    x = train_tokens if by_amount else None
+    known = {HELD_OUT: {x: held_out}, TRAINING_TEXT: {x: training}, GAP: {x: held_out - training}}
+    return Measured(tuple(by_x(known)), {TRAIN_TOKENS: train_tokens})
 
 
 @dataclass(frozen=True, kw_only=True)
 class AmountSpec(LanguageSpec):
     """The settings of a run that trains on an amount of the text: one stretch of it, which depends on the seed."""
-
-    Measured = Losses
 
     amount: str = option(f"Training text: {AMOUNTS}.", TRAINING)
 
@@ -55,7 +43,6 @@ class AmountSpec(LanguageSpec):
 @dataclass(frozen=True, kw_only=True)
 class DataSpec(AmountSpec):
     VARIED: ClassVar[str | None] = "amount"
-    Measured = LossesByAmount
 
     amount: str = ""
 

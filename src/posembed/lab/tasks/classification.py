@@ -14,12 +14,13 @@ from torch.nn import functional as F
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
+from posembed.lab.measured import Measured, by_item, by_x
 from posembed.lab.model import Classifier, ImageClassifier, PositionedModel
-from posembed.lab.runs.spec import MeasuredT
-from posembed.lab.tasks.classification_specs import Classified, ImageSpec, Recognised, TextSpec
+from posembed.lab.tasks.classification_specs import ACCURACY, LOSS, MACRO_F1, ImageSpec, TextSpec
 from posembed.lab.tasks.task import Task, build_encoding, torch_seed
 from posembed.lab.tasks.tokens_specs import SpanSpec, TagSpec
 from posembed.layers.base import PositionEncoding
+from posembed.measure.frame import Value
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -29,7 +30,7 @@ HELD_OUT_IMAGES = 0.25  # as a share of all images
 ClassifierSpecT = TypeVar("ClassifierSpecT", TextSpec, TagSpec, SpanSpec, ImageSpec)
 
 
-class Classification(Task[ClassifierSpecT, MeasuredT]):
+class Classification(Task[ClassifierSpecT]):
     """A classification task: the model, loss and logits. Subclasses define the embedding, batches and measurements."""
 
     classes: Sequence[str]
@@ -73,7 +74,7 @@ class Classification(Task[ClassifierSpecT, MeasuredT]):
         return torch.cat([model(*(tensor.to(device) for tensor in batch)).double().cpu() for batch in batches])
 
 
-class OfTexts(Classification[ClassifierSpecT, MeasuredT]):
+class OfTexts(Classification[ClassifierSpecT]):
     """A classification task that reads tokens."""
 
     vocabulary: int
@@ -105,7 +106,7 @@ def summed(values: Iterable[float], documents: Sequence[int]) -> list[Any]:
     return sums
 
 
-class TextClassification(OfTexts[TextSpec, Classified]):
+class TextClassification(OfTexts[TextSpec]):
     """Classification of labelled texts. ``tokenizer``: a name that ``read_tokenizer`` accepts."""
 
     def __init__(self, data: Examples[Example], tokenizer: str = "bytes") -> None:
@@ -128,7 +129,7 @@ class TextClassification(OfTexts[TextSpec, Classified]):
         inputs = self.train.batch(chosen, text_limit(spec))
         return *(tensor[rows] for tensor in inputs), self.train_labels[chosen][rows]
 
-    def measure(self, spec: TextSpec, model: PositionedModel, accelerator: Accelerator) -> Classified:
+    def measure(self, spec: TextSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         from sklearn.metrics import f1_score
 
         order = self.held_out.lengths().argsort(stable=True)  # batches hold similar lengths
@@ -137,12 +138,14 @@ class TextClassification(OfTexts[TextSpec, Classified]):
         labels, predicted = self.held_out_labels, logits.argmax(dim=1)
         counts = labels.bincount(minlength=len(self.classes)).tolist()
         f1 = f1_score(labels, predicted, labels=range(len(self.classes)), average="macro", zero_division=0.0)
-        return Classified(
-            right=tuple(summed((predicted == labels).long().tolist(), self.documents)),
-            examples=tuple(summed([1] * len(labels), self.documents)),
+        right, examples = (
+            summed(of, self.documents) for of in ((predicted == labels).long().tolist(), [1] * len(labels))
+        )
+        loss = F.cross_entropy(logits, labels).item()
+        return Measured(
+            (*by_item(ACCURACY, right, examples), Value(MACRO_F1.name, float(f1)), Value(LOSS.name, loss)),
+            sizes={f"examples of {len(self.classes)} classes": len(labels), "documents": len(right)},
             classes=dict(zip(self.classes, counts, strict=True)),
-            macro_f1=float(f1),
-            loss=F.cross_entropy(logits, labels).item(),
         )
 
     def tokens_measured(self, spec: TextSpec) -> int:
@@ -167,7 +170,7 @@ def text_limit(spec: TextSpec) -> int:
     return spec.train_length - (spec.pooling == "cls")
 
 
-class ImageClassification(Classification[ImageSpec, Recognised]):
+class ImageClassification(Classification[ImageSpec]):
     """Classification of scikit-learn's digits (1,797 images of 8 x 8 pixels; Alpaydin and Kaynak 1998) by a ViT.
 
     Images are (N, 8, 8) in float32, with mean 0 and variance 1 over the training part. The last quarter is held out.
@@ -219,15 +222,16 @@ class ImageClassification(Classification[ImageSpec, Recognised]):
         size = sizes[int(torch.randint(len(sizes), (), generator=generator))]
         return patches(self.train[chosen], size, spec.patch), self.train_labels[chosen]
 
-    def measure(self, spec: ImageSpec, model: PositionedModel, accelerator: Accelerator) -> Recognised:
-        right, loss = {}, {}
+    def measure(self, spec: ImageSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
+        right: list[Value] = []
+        loss: dict[int, float | None] = {}
         for size in spec.test_sizes:
             held_out = patches(self.held_out, size, spec.patch).split(IMAGES_AT_ONCE)
             logits = self.logits(model, ((some,) for some in held_out), accelerator.device)
             correct = logits.argmax(dim=1) == self.held_out_labels
-            right[size] = "".join(str(int(one)) for one in correct)
+            right += (Value(ACCURACY.name, one, size, item) for item, one in enumerate(correct.long().tolist()))
             loss[size] = F.cross_entropy(logits, self.held_out_labels).item()
-        return Recognised(right, loss)
+        return Measured((*right, *by_x({LOSS: loss})), sizes={"images": len(self.held_out_labels)})
 
     def tokens_measured(self, spec: ImageSpec) -> int:
         return sum(len(self.held_out_labels) * (size // spec.patch) ** 2 for size in spec.test_sizes)

@@ -1,43 +1,15 @@
-"""The settings of classifying texts and images, and what is measured."""
+"""The settings of classifying texts and images, and their metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from posembed.errors import ArgumentError
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TrainingSpec
-from posembed.measure.frame import Value
-from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, TwoOrMore, option
 
 ACCURACY, MACRO_F1, LOSS = metrics("accuracy", "macro F1", "loss of labels")
-
-
-@dataclass(frozen=True)
-class Classified:
-    """Measurements of one run on the held-out examples. Tuples have one number per document."""
-
-    right: tuple[float, ...]
-    examples: tuple[int, ...]
-    classes: dict[str, int]
-    """The number of examples of each class."""
-    macro_f1: float
-    """The mean over classes of the F1 score, 2 precision recall / (precision + recall)."""
-    loss: float
-    """Mean cross-entropy in nats."""
-
-    def values(self) -> Iterator[Value]:
-        yield from by_item(ACCURACY, self.right, self.examples)
-        yield Value(MACRO_F1.name, self.macro_f1)
-        yield Value(LOSS.name, self.loss)
-
-
-def by_item(metric: Metric, sums: Iterable[float], weights: Iterable[float]) -> Iterator[Value]:
-    """Returns the values of documents: sums over their examples, with the number of examples as weights."""
-    for item, (total, weight) in enumerate(zip(sums, weights, strict=True)):
-        yield Value(metric.name, total, item=item, weight=weight)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +31,6 @@ class LabelledSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class TextSpec(LabelledSpec):
-    Measured = Classified
-
     data: str = option(
         "stdlib (classify source by package), a .csv, .tsv or .jsonl file, hf:NAME, or sst2, mnli, mnli-mismatched, "
         "qnli or qqp, on the hub or in a folder of GLUE's files (mnli:FOLDER).",
@@ -94,28 +64,9 @@ def require_room(train_length: int, others: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Recognised:
-    """Measurements on the held-out images, by the side length in pixels that the images are resized to."""
-
-    right: dict[int, str]
-    """"1" for each correctly classified image, "0" for the others, in the order of the images."""
-    loss: dict[int, float]
-    """Mean cross-entropy in nats."""
-
-    def values(self) -> Iterator[Value]:
-        for size, right in self.right.items():
-            for item, correct in enumerate(right):
-                yield Value(ACCURACY.name, int(correct), size, item)
-        for size, loss in self.loss.items():
-            yield Value(LOSS.name, loss, size)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageSpec(TrainingSpec):
     """Settings of an image run. ``train_length`` counts the tokens of an image: its patches and any class token."""
-
-    Measured = Recognised
 
     data: str = option("digits (from scikit-learn, 8 x 8 pixels).", compare=False)
     data_sha256: str

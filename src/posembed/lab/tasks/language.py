@@ -14,14 +14,29 @@ from posembed.calls import unknown
 from posembed.errors import ArgumentError, DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.model import Decoder, Encoder, LanguageModel, PositionedModel
-from posembed.lab.runs.spec import MeasuredT
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
-from posembed.lab.tasks.table_specs import InitMeasurements, TableSpec
+from posembed.lab.tasks.table_specs import (
+    COSINE,
+    LOSS,
+    MOVED,
+    MOVED_TIMES,
+    NEIGHBOURS,
+    NEIGHBOURS_AFTER,
+    PERPLEXITY,
+    RANK,
+    RANK_AFTER,
+    SCALE,
+    SCALE_AFTER,
+    TableSpec,
+)
 from posembed.lab.tasks.task import Task, torch_seed
 from posembed.lab.tasks.text_specs import LanguageSpec, LengthSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.measure.frame import Value
+from posembed.measure.metrics import Metric
 from posembed.tables import fill
 from posembed.tables.fill import root_mean_square
 from posembed.tables.similarity import neighbour_cosine
@@ -39,7 +54,7 @@ PADDING = 0
 """The token id of padding."""
 
 
-class TaskOnText(Task[LanguageT, MeasuredT]):
+class TaskOnText(Task[LanguageT]):
     """Learning from a corpus, with the objective that the spec names. Subclasses define the measurements."""
 
     def __init__(self, corpus: Corpus) -> None:
@@ -132,14 +147,14 @@ class TaskOnText(Task[LanguageT, MeasuredT]):
         return attention.by_distance(model, inputs, device)
 
 
-class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
+class LanguageModelling(TaskOnText[LengthSpec]):
     """Next-token prediction, measured at several context lengths."""
 
     def check(self, spec: LengthSpec) -> None:
         self.check_lengths(spec, spec.test_lengths)
 
-    def measure(self, spec: LengthSpec, model: PositionedModel, accelerator: Accelerator) -> measure.Measurements:
-        return measure.everything(
+    def measure(self, spec: LengthSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
+        known = measure.everything(
             shared_loss(model, accelerator),
             self.corpus.held_out,
             train_length=spec.train_length,
@@ -147,12 +162,13 @@ class LanguageModelling(TaskOnText[LengthSpec, measure.Measurements]):
             tokens=spec.test_tokens,
             held_out_bytes=self.corpus.held_out_bytes,
         )
+        return Measured(tuple(by_x(known)))
 
     def tokens_measured(self, spec: LengthSpec) -> int:
         return measure.tokens_measured(spec.train_length, spec.test_lengths, spec.test_tokens)
 
 
-class InitialValues(TaskOnText[TableSpec, InitMeasurements]):
+class InitialValues(TaskOnText[TableSpec]):
     """Learning from text with a learned table at the input; measures the loss and how the table changes."""
 
     def encoding(self, spec: TableSpec) -> LearnedPositionalEmbedding:
@@ -161,12 +177,10 @@ class InitialValues(TaskOnText[TableSpec, InitMeasurements]):
             layer.weight.copy_(initial_table(spec.init, spec.train_length, spec.width))
         return layer
 
-    def measure(self, spec: TableSpec, model: PositionedModel, accelerator: Accelerator) -> InitMeasurements:
+    def measure(self, spec: TableSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         loss = self.held_out_loss(spec, model, accelerator)
         before, after = (m.encoding.get_parameter("weight").detach().cpu() for m in (self.build(spec), model))
-        of_next_tokens = self.corpus.held_out_bytes if spec.objective == "causal" else None
-        bytes_each = measure.bytes_per_token(of_next_tokens, spec.train_length, spec.train_length, spec.test_tokens)
-        return measurements(before, after, loss=loss, bytes_per_token=bytes_each)
+        return measured_table(before, after, loss=loss)
 
     def tokens_measured(self, spec: TableSpec) -> int:
         return spec.test_tokens * OBJECTIVES[spec.objective].draws
@@ -184,21 +198,25 @@ def initial_table(init: str, length: int, dim: int) -> Tensor:
     return fill.initial_table(kind, length, dim, std=float(scale))
 
 
-def measurements(before: Tensor, after: Tensor, *, loss: float, bytes_per_token: float | None) -> InitMeasurements:
-    """Compares a table's rows (N, D) before and after training."""
+def measured_table(before: Tensor, after: Tensor, *, loss: float) -> Measured:
+    """Compares a table's rows (N, D) before and after training. A cosine is None if a table is zero. loss: on held-out
+    text in windows of the training length, in nats per token."""
+    scale, moved = root_mean_square(before), root_mean_square(after - before)
     cosine = F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
-    return InitMeasurements(
-        loss=loss,
-        bytes_per_token=bytes_per_token,
-        scale_before=root_mean_square(before),
-        scale_after=root_mean_square(after),
-        moved=root_mean_square(after - before),
-        cosine=cosine if before.any() and after.any() else None,
-        effective_rank_before=table_spectrum(before).effective_rank,
-        effective_rank_after=table_spectrum(after).effective_rank,
-        neighbour_cosine_before=_mean_neighbour_cosine(before),
-        neighbour_cosine_after=_mean_neighbour_cosine(after),
-    )
+    known: dict[Metric, float | None] = {
+        LOSS: loss,
+        PERPLEXITY: loss,
+        SCALE: scale,
+        SCALE_AFTER: root_mean_square(after),
+        MOVED: moved,
+        MOVED_TIMES: moved / scale if scale else None,
+        COSINE: cosine if before.any() and after.any() else None,
+        RANK: table_spectrum(before).effective_rank,
+        RANK_AFTER: table_spectrum(after).effective_rank,
+        NEIGHBOURS: _mean_neighbour_cosine(before),
+        NEIGHBOURS_AFTER: _mean_neighbour_cosine(after),
+    }
+    return Measured(tuple(Value(metric.name, value) for metric, value in known.items()))
 
 
 def _mean_neighbour_cosine(rows: Tensor) -> float | None:

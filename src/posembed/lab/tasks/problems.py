@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.model import Decoder, PositionedModel
 from posembed.lab.tasks.problem_texts import (
     ALPHABET,
@@ -36,10 +37,11 @@ from posembed.lab.tasks.problem_texts import (
     addition_written_forwards,
     tokens_read,
 )
-from posembed.lab.tasks.problems_specs import ProblemSpec, SolvedByTail
+from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, wrong_reads
 from posembed.lab.tasks.task import Task, build_encoding, draw_seed, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.measure.metrics import Metric
 from posembed.nn.encodings import names_for, split_mixture
 from posembed.positions.samplers import abacus, coupled
 
@@ -51,7 +53,7 @@ DIGIT_TOKENS = torch.tensor([ALPHABET.index(digit) for digit in DIGITS])
 EQUALS_TOKEN = ALPHABET.index(EQUALS)
 
 
-class ProblemSolving(Task[ProblemSpec, SolvedByTail]):
+class ProblemSolving(Task[ProblemSpec]):
     """Trains on problems of size 1 to ``train_size``, and tests at ``test_sizes``. ``problem``: a key of PROBLEMS."""
 
     def __init__(self, problem: str) -> None:
@@ -95,17 +97,21 @@ class ProblemSolving(Task[ProblemSpec, SolvedByTail]):
         losses = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none")
         return (losses * weights.flatten()).sum() / len(ids)
 
-    def measure(self, spec: ProblemSpec, model: PositionedModel, accelerator: Accelerator) -> SolvedByTail:
-        exact: dict[int, float | None] = {}
-        tokens: dict[str, dict[int, float | None]] = {}
-        for tail in ("", *PROBLEMS[spec.problem].tails):
-            of_size = tokens.setdefault(tail, {})
+    def measure(self, spec: ProblemSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
+        tails = ("", *PROBLEMS[spec.problem].tails)
+        known: dict[Metric, dict[int, float | None]] = {
+            metric: {} for metric in (map(wrong_reads, tails) if tails[1:] else (EXACT, TOKENS))
+        }
+        for tail in tails:
             for size in spec.test_sizes:
                 tested = right_tokens(spec, model, size, accelerator.device, tail)
-                of_size[size] = None if tested is None else tested[0][tested[1]].double().mean().item()
-                if not tail:
-                    exact[size] = None if tested is None else tested[0].all(dim=1).double().mean().item()
-        return SolvedByTail(exact, tokens.pop(""), tokens)
+                share = None if tested is None else tested[0][tested[1]].double().mean().item()
+                if tails[1:]:
+                    known[wrong_reads(tail)][size] = None if share is None else 1 - share
+                else:
+                    known[TOKENS][size] = share
+                    known[EXACT][size] = None if tested is None else tested[0].all(dim=1).double().mean().item()
+        return Measured(tuple(by_x(known)))
 
     def tokens_measured(self, spec: ProblemSpec) -> int:
         problems = spec.test_problems * (1 + len(PROBLEMS[spec.problem].tails))

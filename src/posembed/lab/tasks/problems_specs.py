@@ -1,46 +1,19 @@
-"""The settings of solving generated problems, and the measurements by problem size."""
+"""The settings of solving generated problems, and their metrics by problem size."""
 
 from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
 from posembed.lab.tasks.problem_texts import tokens_read
-from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, option
 
 EXACT, TOKENS, WRONG = metrics("answers", "wrong reads")
-
-
-@dataclass(frozen=True)
-class Solved:
-    """Shares of correct answers by problem size. None means that the encoding has no position at that size."""
-
-    exact_match: dict[int, float | None]
-    """The share of problems whose whole answer is correct."""
-    token_accuracy: dict[int, float | None]
-    """The share of correct tokens in the answers, each predicted from the correct tokens before it."""
-
-    def values(self) -> Iterator[Value]:
-        yield from by_size({EXACT: self.exact_match, TOKENS: self.token_accuracy})
-
-
-@dataclass(frozen=True)
-class SolvedByTail(Solved):
-    tails: dict[str, dict[int, float | None]] = field(default_factory=dict)
-    """The share of correct tokens on the problem's other distributions, by name."""
-
-    def wrong(self) -> Iterator[Value]:
-        """Returns the shares of wrong answers, where each answer is one token."""
-        for tail, right in {"": self.token_accuracy, **self.tails}.items():
-            wrong = {size: None if share is None else 1 - share for size, share in right.items()}
-            yield from by_size({wrong_reads(tail): wrong})
 
 
 def wrong_reads(tail: str) -> Metric:
@@ -49,10 +22,6 @@ def wrong_reads(tail: str) -> Metric:
         return WRONG
     says = f"The share of wrong answers on {tail} texts, which were not trained on."
     return dataclasses.replace(WRONG, name=f"{WRONG.name}, {tail} tail", says=says, told=True)
-
-
-def by_size(known: Mapping[Metric, Mapping[int, float | None]]) -> Iterator[Value]:
-    return (Value(metric.name, value, size) for metric, values in known.items() for size, value in values.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +48,6 @@ class SizedSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec(SizedSpec):
-    Measured = SolvedByTail
-
     test_problems: Count = option("Problems per size to measure on.", TRAINING)
     window: Count = option("Causal window of the encodings that use one.", MODEL)
     ring: Count = option("Rows of the rolling table; at least the window.", MODEL)

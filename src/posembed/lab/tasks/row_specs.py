@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
 
 from posembed.lab.data.lengths import TrainLengths, distribution
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.metrics import metrics
 from posembed.lab.tasks.text_specs import LanguageSpec
 from posembed.measure.frame import Value
@@ -26,65 +27,70 @@ AT = {
 """The metrics that are also kept for each position."""
 
 
-@dataclass(frozen=True)
-class RowMeasurements:
-    """Measurements of one run by position p, 0 to L - 1.
+def measured_rows(
+    *,
+    loss: Sequence[float],
+    trained: Sequence[int],
+    attention: Sequence[float],
+    text_increase: Mapping[int, float],
+    own_increase: Mapping[int, float],
+    neighbour_increase: Mapping[int, float],
+    sequences: int,
+) -> Measured:
+    """Returns each metric as the mean over each band of positions, and some metrics also at each position.
 
-    loss: on held-out text in windows of L tokens, the loss of the token predicted at p, in nats.
-    trained: the number of training sequences that had a token to predict at p, which is how often row p was trained.
-    attention: the share of all attention that p receives, a mean over layers and heads. The shares sum to 1.
-    text_increase: the increase in the loss of a text of L tokens, in nats, if row p alone is replaced with the mean
-    row. own_increase: the same for the token predicted at p. neighbour_increase: the increase in the loss of the text
-    if row p is replaced with row p + 1 (the last row: with the row before it), as if the position were off by one. All
-    three are empty for encodings other than "learned".
+    Args:
+        loss: by position p, 0 to L - 1: on held-out text in windows of L tokens, the loss of the token predicted at p,
+            in nats.
+        trained: by position: the number of training sequences that had a token to predict at p, which is how often row
+            p was trained.
+        attention: by position: the share of all attention that p receives, a mean over layers and heads. They sum to 1.
+        text_increase: the increase in the loss of a text of L tokens, in nats, if row p alone is replaced with the mean
+            row. This and the next two are empty for encodings other than "learned".
+        own_increase: the same for the token predicted at p.
+        neighbour_increase: the increase in the loss of the text if row p is replaced with row p + 1 (the last row: with
+            the row before it), as if the position were off by one.
+        sequences: the number of training sequences.
     """
+    known: dict[Metric, Mapping[int, float | None]] = {
+        LOSS: dict(enumerate(loss)),
+        TRAINED: dict(enumerate(trained)),
+        TEXT: text_increase,
+        OWN: own_increase,
+        LATER: later_increase(len(loss), text_increase, own_increase),
+        NEIGHBOUR: neighbour_increase,
+        ATTENTION: {p: share / even_attention(p, len(loss)) for p, share in enumerate(attention)},
+    }
+    values: list[Value] = []
+    for metric, by_position in known.items():
+        for first, last in bands(len(loss)).items() if by_position else ():
+            found = [value for p in range(first, last + 1) if (value := by_position.get(p)) is not None]
+            mean = math.fsum(found) / len(found) if found else None
+            values.append(Value(metric.name, mean, first))
+            if metric is TRAINED and mean is not None:
+                values.append(Value(SHARE.name, mean / sequences, first))
+        if metric in AT:
+            values += by_x({AT[metric]: by_position})
+    return Measured(tuple(values))
 
-    loss: tuple[float, ...]
-    trained: tuple[int, ...]
-    attention: tuple[float, ...]
-    text_increase: dict[int, float]
-    own_increase: dict[int, float]
-    neighbour_increase: dict[int, float]
 
-    def later_increase(self, position: int) -> float | None:
-        """The mean increase in the loss per token predicted after ``position``, if the row of ``position`` is replaced.
-        None for the last row and for rows that were not replaced."""
-        later = len(self.loss) - 1 - position
-        if not later or position not in self.text_increase:
-            return None
-        return (self.text_increase[position] - self.own_increase[position]) / later
+def later_increase(
+    length: int, text_increase: Mapping[int, float], own_increase: Mapping[int, float]
+) -> dict[int, float | None]:
+    """Returns the mean increase in the loss per token predicted after each position, if its row is replaced. None for
+    the last row."""
+    increases = {p: (increase - own_increase[p], length - 1 - p) for p, increase in text_increase.items()}
+    return {p: increase / later if later else None for p, (increase, later) in increases.items()}
 
-    def values(self) -> Iterator[Value]:
-        """Yields each metric as the mean over each band of positions, and some metrics also at each position."""
-        length, steps = len(self.loss), dict(enumerate(self.trained))
-        later = {position: self.later_increase(position) for position in self.text_increase}
-        known: dict[Metric, Mapping[int, float | None]] = {
-            LOSS: dict(enumerate(self.loss)),
-            TRAINED: steps,
-            TEXT: self.text_increase,
-            OWN: self.own_increase,
-            LATER: later,
-            NEIGHBOUR: self.neighbour_increase,
-            ATTENTION: {position: self.attention_ratio(position) for position in range(length)},
-        }
-        for metric, by_position in known.items():
-            for first, last in bands(length).items() if by_position else ():
-                found = [value for p in range(first, last + 1) if (value := by_position.get(p)) is not None]
-                yield Value(metric.name, math.fsum(found) / len(found) if found else None, first)
-            if metric in AT:
-                yield from (Value(AT[metric].name, value, position) for position, value in by_position.items())
 
-    def attention_ratio(self, position: int) -> float:
-        """The attention that ``position`` receives, relative to heads that attend equally to all tokens they see."""
-        length = len(self.attention)
-        even = math.fsum(1 / seen for seen in range(position + 1, length + 1)) / length
-        return self.attention[position] / even
+def even_attention(position: int, length: int) -> float:
+    """Returns the attention that ``position`` receives from heads that attend equally to all tokens they see."""
+    return math.fsum(1 / seen for seen in range(position + 1, length + 1)) / length
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowSpec(LanguageSpec):
     COMPARED: ClassVar[str] = "train_lengths"
-    Measured = RowMeasurements
 
     train_lengths: str | None = None
     """The name that is compared, such as "short" or "short+sinusoidal"."""

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 
 from posembed.lab import attention, measure
+from posembed.lab.measured import Measured
 from posembed.lab.model import PositionedModel
 from posembed.lab.tasks.language import TaskOnText, shared_loss
-from posembed.lab.tasks.row_specs import BAND_ENDS, LEARNED, RowMeasurements, RowSpec
+from posembed.lab.tasks.row_specs import BAND_ENDS, LEARNED, RowSpec, measured_rows
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.importance import increases as row_increases
 
@@ -23,10 +24,10 @@ SHARE_OF_TEXT = 1 / 8
 """The share of the measured text on which rows are replaced."""
 
 
-class TrainedRows(TaskOnText[RowSpec, RowMeasurements]):
+class TrainedRows(TaskOnText[RowSpec]):
     """Next-token prediction with drawn training lengths; measures each position, and the effect of each row."""
 
-    def measure(self, spec: RowSpec, model: PositionedModel, accelerator: Accelerator) -> RowMeasurements:
+    def measure(self, spec: RowSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         loss = shared_loss(model, accelerator)
         text = measure.windows(self.corpus.held_out, spec.train_length, spec.test_tokens)
         some = measure.windows(self.corpus.held_out, spec.train_length, tokens_replaced(spec))
@@ -36,13 +37,14 @@ class TrainedRows(TaskOnText[RowSpec, RowMeasurements]):
             for instead in increases:
                 for row, increase in row_increases(weight, lambda: loss(some), measured, instead):
                     increases[instead][row] = increase.mean(dim=0)
-        return RowMeasurements(
+        return measured_rows(
             loss=tuple(loss(text).mean(dim=0).tolist()),
             trained=self.times_trained(spec, model),
             attention=tuple(attention.received(model, some[:, :-1], accelerator.device).mean(dim=(0, 1)).tolist()),
             text_increase={row: increase.sum().item() for row, increase in increases["mean"].items()},
             own_increase={row: increase[row].item() for row, increase in increases["mean"].items()},
             neighbour_increase={row: increase.sum().item() for row, increase in increases["neighbour"].items()},
+            sequences=spec.steps * spec.batch,
         )
 
     def times_trained(self, spec: RowSpec, model: PositionedModel) -> tuple[int, ...]:

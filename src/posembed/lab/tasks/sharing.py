@@ -12,9 +12,10 @@ from torch.nn import functional as F
 
 from posembed.errors import PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
+from posembed.lab.measured import Measured
 from posembed.lab.model import EncoderDecoder, PositionedModel, TwoSides
 from posembed.lab.tasks.pairs import END, PADDING, PROBLEMS, START, Pair, held_out_pairs, train_pair
-from posembed.lab.tasks.sharing_specs import ONE, TABLES, TWO, Rewritten, SharingSpec
+from posembed.lab.tasks.sharing_specs import ONE, TABLES, TWO, SharingSpec, measured_pairs
 from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -28,7 +29,7 @@ PADDING_ID = 0
 HAS_TABLE = {ONE: (True, True), TWO: (True, True), "encoder-table": (True, False), "decoder-table": (False, True)}
 
 
-class Rewriting(Task[SharingSpec, Rewritten]):
+class Rewriting(Task[SharingSpec]):
     """Trains on generated pairs of size 1 to ``train_size``, and tests on held-out pairs at ``test_sizes``."""
 
     def __init__(self, name: str) -> None:
@@ -80,7 +81,7 @@ class Rewriting(Task[SharingSpec, Rewritten]):
         return (losses(model(source, target[:, :-1], source != PADDING_ID), target) * weights).sum() / len(source)
 
     @torch.no_grad()
-    def measure(self, spec: SharingSpec, model: PositionedModel, accelerator: Accelerator) -> Rewritten:
+    def measure(self, spec: SharingSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         exact: dict[int, float | None] = {}
         tokens, nats = dict(exact), dict(exact)
         for size in spec.test_sizes:
@@ -92,7 +93,7 @@ class Rewriting(Task[SharingSpec, Rewritten]):
             exact[size] = (right | ~counted).all(dim=1).double().mean().item()
             tokens[size] = right[counted].double().mean().item()
             nats[size] = loss[counted].mean().item()
-        return Rewritten(exact, tokens, nats)
+        return measured_pairs(spec, exact, tokens, nats)
 
     def scored(self, model: nn.Module, pairs: Sequence[Pair]) -> tuple[Tensor, Tensor, Tensor]:
         """Returns three tensors (N, T) over the tokens of the targets: whether the model predicts the token from the

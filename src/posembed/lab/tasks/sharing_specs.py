@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from posembed.lab.measured import Measured, by_x
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING
 from posembed.lab.tasks.pairs import PROBLEMS
-from posembed.lab.tasks.problems_specs import SizedSpec, Solved, by_size
-from posembed.measure.frame import Value
+from posembed.lab.tasks.problems_specs import EXACT, TOKENS, SizedSpec
 from posembed.settings import Ascending, Count, option
 
 ONE, TWO = "one-table", "two-tables"
@@ -22,22 +22,8 @@ SAME_ON_BOTH = ("sinusoidal", "none", "rope", "alibi", "t5", "kerple-log", "kerp
 """Encodings that encoders and decoders can use. Each side trains its own parameters of t5 and the two kerples."""
 
 
-@dataclass(frozen=True)
-class Rewritten(Solved):
-    """Measurements on held-out pairs, by size. None means that a table has no row for some position."""
-
-    loss: dict[int, float | None]
-    """The mean loss in nats per token of the targets."""
-
-    def values(self) -> Iterator[Value]:
-        yield from super().values()
-        yield from by_size({LOSS: self.loss})
-
-
 @dataclass(frozen=True, kw_only=True)
 class SharingSpec(SizedSpec):
-    Measured = Rewritten
-
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
     train_size: Count = option("Size of the largest training pair, in letters, dates or clauses.", MODEL)
     test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
@@ -57,9 +43,22 @@ def lengths_of(problem: str, size: int) -> dict[str, Any]:
     return {"source_length": source, "target_length": target, "train_length": source + target}
 
 
+def measured_pairs(
+    spec: SharingSpec,
+    exact: Mapping[int, float | None],
+    tokens: Mapping[int, float | None],
+    loss: Mapping[int, float | None],
+) -> Measured:
+    """Returns what was measured by size, with the means over the sizes of training and over larger ones. None means
+    that a table has no row for some position. loss: in nats per token of the targets."""
+    inside = [size for size in spec.test_sizes if size <= spec.train_size]
+    past = [size for size in spec.test_sizes if size > spec.train_size]
+    over = {WITHIN: (inside, exact), PAST: (past, exact), LOSS_WITHIN: (inside, loss)}
+    means = {metric: {None: mean_over(sizes, values)} for metric, (sizes, values) in over.items() if sizes}
+    return Measured((*by_x(means), *by_x({EXACT: exact, TOKENS: tokens, LOSS: loss})))
+
+
 def mean_over(sizes: Sequence[int], values: Mapping[int, float | None]) -> float | None:
-    """Returns the mean of the values at these sizes; None if there are none or one of them is None."""
-    known = [values[size] for size in sizes]
-    if not known or None in known:
-        return None
-    return math.fsum(value for value in known if value is not None) / len(known)
+    """Returns the mean of the values at these sizes; None if one of them is None."""
+    known = [value for size in sizes if (value := values[size]) is not None]
+    return math.fsum(known) / len(known) if len(known) == len(sizes) else None

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic
 import torch
 from torch import Tensor
 
+from posembed.lab.measured import Measured
 from posembed.lab.model import PositionedModel
-from posembed.lab.runs.spec import MeasuredT, SpecT, TrainingSpec
+from posembed.lab.runs.spec import SpecT, TrainingSpec
 from posembed.layers.base import PositionEncoding
 from posembed.nn.encodings import Sizes, encoding_by_name
 from posembed.torch_internals import WithoutDraws
@@ -21,7 +22,7 @@ SEEDS_APART, PROCESSES_APART = 2654435761, 2246822519
 """Odd numbers whose multiples spread evenly over 2^32, so that two seeds or processes do not share a torch seed."""
 
 
-class Task(ABC, Generic[SpecT, MeasuredT]):
+class Task(ABC, Generic[SpecT]):
     """The data, model, loss and measurements of a question. A task can be pickled and sent to other machines."""
 
     description: str
@@ -59,7 +60,7 @@ class Task(ABC, Generic[SpecT, MeasuredT]):
         """Returns the mean loss of a batch, in nats. ``model`` comes from ``build`` and may be wrapped."""
 
     @abstractmethod
-    def measure(self, spec: SpecT, model: PositionedModel, accelerator: Accelerator) -> MeasuredT:
+    def measure(self, spec: SpecT, model: PositionedModel, accelerator: Accelerator) -> Measured:
         """Measures the trained model, which is in eval mode. Every process calls this and gets the same values."""
 
     def attention(self, spec: SpecT, model: PositionedModel, device: torch.device) -> Tensor | None:

@@ -1,9 +1,8 @@
-"""The settings of learning from text, and the measurements of a language model at several context lengths."""
+"""The settings of learning from text, and the metrics of a language model at several context lengths."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +12,6 @@ from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
-from posembed.measure.frame import Value
-from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, TwoOrMore, option
 
 if TYPE_CHECKING:
@@ -27,40 +24,6 @@ CONTINUED_LEARNING_RATE = 1e-4
 """The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
 
 SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN = metrics("lengths")
-
-
-@dataclass(frozen=True)
-class Measurements:
-    """Mean losses on held-out text, in nats per token, by test length; None where the encoding has no position.
-
-    nonoverlapping: the loss of all tokens, in non-overlapping windows of each length, as in the ALiBi paper.
-    same_tokens: the loss of the same tokens (the last tokens of each longest window), with each length of context.
-    chunked: the loss of all tokens, if each window of ``nonoverlapping`` is fed in chunks of the training length.
-    chunked_same_tokens: the loss of the same tokens, if their context is also fed in chunks.
-    repeat_gain: how much lower the loss of a passage is at its repetition, by the number of tokens in between.
-    bytes_per_token: the mean number of bytes in the tokens of ``nonoverlapping``; None if it is unknown.
-    """
-
-    nonoverlapping: dict[int, float | None]
-    same_tokens: dict[int, float | None]
-    chunked: dict[int, float]
-    chunked_same_tokens: dict[int, float]
-    repeat_gain: dict[int, float | None]
-    bytes_per_token: dict[int, float | None]
-
-    def values(self) -> Iterator[Value]:
-        bits = {
-            length: bits_per_byte(loss, self.bytes_per_token[length]) for length, loss in self.nonoverlapping.items()
-        }
-        known: dict[Metric, Mapping[int, float | None]] = {
-            SAME_TOKENS: self.same_tokens,
-            WHOLE_WINDOWS: self.nonoverlapping,
-            CHUNKED_SAME: self.chunked_same_tokens,
-            CHUNKED_WHOLE: self.chunked,
-            BITS: bits if any(self.bytes_per_token.values()) else {},  # the tokenizer may lose text
-            REPEAT_GAIN: self.repeat_gain,
-        }
-        yield from (Value(each.name, value, x) for each, by_x in known.items() for x, value in by_x.items())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +70,6 @@ class LanguageSpec(TrainingSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class LengthSpec(LanguageSpec):
-    Measured = Measurements
-
     model: str | None = option(
         "Compare inside a decoder of transformers: its config.json, or a folder that may hold its weights too.",
         default=None,
@@ -181,8 +142,3 @@ def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
     from posembed.lab.data.text import load_corpus
 
     return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"], end=end)
-
-
-def bits_per_byte(loss: float | None, bytes_per_token: float | None) -> float | None:
-    """Converts a loss in nats per token to bits per byte of text."""
-    return None if loss is None or bytes_per_token is None else loss / math.log(2) / bytes_per_token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,16 +16,19 @@ from posembed.lab.data.answered import Asked
 from posembed.lab.data.labelled import Examples
 from posembed.lab.data.tagged import Sentence, are_iob, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
+from posembed.lab.measured import Measured, by_item
 from posembed.lab.model import PositionedModel
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts, summed
+from posembed.lab.tasks.classification_specs import LOSS
 from posembed.lab.tasks.objectives import IGNORED
-from posembed.lab.tasks.tokens_specs import Answered, SpanSpec, Tagged, TagSpec
+from posembed.lab.tasks.tokens_specs import ENTITY_F1, EXACT, F1, TOKEN_ACCURACY, SpanSpec, TagSpec
+from posembed.measure.frame import Value
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-class Tagging(OfTexts[TagSpec, Tagged]):
+class Tagging(OfTexts[TagSpec]):
     """Labels for the words of sentences. A word's label is predicted at its first token, as in BERT (Devlin et al.
     2019, section 5.3). ``tokenizer``: a name that ``read_tokenizer`` accepts; each word is encoded with a space before
     it."""
@@ -65,7 +68,7 @@ class Tagging(OfTexts[TagSpec, Tagged]):
         return losses.view_as(labels)
 
     @torch.no_grad()
-    def measure(self, spec: TagSpec, model: PositionedModel, accelerator: Accelerator) -> Tagged:
+    def measure(self, spec: TagSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         order = self.held_out.lengths().argsort(stable=True)  # batches hold similar lengths
         predicted: dict[int, list[str]] = {}
         loss = 0.0
@@ -81,19 +84,22 @@ class Tagging(OfTexts[TagSpec, Tagged]):
         marked = [entities(tags) if self.entities else set() for tags in given]
         tags = [tag for s in self.sentences for tag in s.tags]
         kept = sum(map(len, given))
-        counts: dict[str, Iterable[int]] = {
-            # Words past the training length have no prediction, so they count as wrong.
-            "right": (sum(map(str.__eq__, tags, s.tags)) for tags, s in zip(given, self.sentences, strict=True)),
-            "words": (len(s.words) for s in self.sentences),
-            "found": (len(a & b) for a, b in zip(there, marked, strict=True)),
-            "predicted": map(len, marked),
-            "entities": map(len, there),
-        }
-        return Tagged(
-            **{name: tuple(summed(values, self.documents)) for name, values in counts.items()},
-            labels={label: tags.count(label) for label in self.classes},
-            truncated=len(tags) - kept,
-            loss=loss / kept,
+        pairs = zip(given, self.sentences, strict=True)
+        # Words past the training length have no prediction, so they count as wrong.
+        right = summed((sum(map(str.__eq__, tags, s.tags)) for tags, s in pairs), self.documents)
+        words = summed((len(s.words) for s in self.sentences), self.documents)
+        found = summed((2 * len(a & b) for a, b in zip(there, marked, strict=True)), self.documents)
+        both = summed((len(a) + len(b) for a, b in zip(there, marked, strict=True)), self.documents)
+        number = sum(map(len, there))
+        return Measured(
+            (
+                *(by_item(ENTITY_F1, found, both) if number else ()),
+                *by_item(TOKEN_ACCURACY, right, words),
+                Value(LOSS.name, loss / kept),
+            ),
+            sizes={"words": len(tags), "entities": number, "documents": len(words)},
+            classes={label: tags.count(label) for label in self.classes},
+            unseen=len(tags) - kept,
         )
 
     def tokens_measured(self, spec: TagSpec) -> int:
@@ -112,7 +118,7 @@ def _with_tags(sentences: Sequence[Sentence], ids: dict[str, np.ndarray], labels
     return tokens, joined_ids(map(tags_of, sentences))
 
 
-class Answering(OfTexts[SpanSpec, Answered]):
+class Answering(OfTexts[SpanSpec]):
     """Answers as spans of a context: at every token of the context, one logit that the answer starts there, and one
     that it ends there, as in BERT (Devlin et al. 2019, section 4.2). The model reads question, separator, context and
     separator, with segment ids."""
@@ -172,7 +178,7 @@ class Answering(OfTexts[SpanSpec, Answered]):
         return F.cross_entropy(logits.mT.flatten(0, 1), places.flatten())
 
     @torch.no_grad()
-    def measure(self, spec: SpanSpec, model: PositionedModel, accelerator: Accelerator) -> Answered:
+    def measure(self, spec: SpanSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         windows = self.held_out.windows(spec.train_length, spec.stride)
         known = answered(self.held_out, windows, self.held_out_labels, spec)
         order = (self.held_out.lengths()[windows.rows] - windows.starts).argsort(
@@ -197,12 +203,14 @@ class Answering(OfTexts[SpanSpec, Answered]):
         references = [[text for text, _ in asked.answers] for asked in self.asked]
         seen = torch.zeros(len(self.asked), dtype=torch.bool)
         seen[windows.rows[known]] = True
-        return Answered(
-            exact=tuple(summed(map(int, map(answers.exact_match, given, references)), self.documents)),
-            f1=tuple(summed(map(answers.f1_score, given, references), self.documents)),
-            questions=tuple(summed([1] * len(given), self.documents)),
-            truncated=int((~seen).sum()),
-            loss=loss / (2 * int((known | windows.several).sum())),
+        f1 = summed(map(answers.f1_score, given, references), self.documents)
+        exact = summed(map(int, map(answers.exact_match, given, references)), self.documents)
+        questions = summed([1] * len(given), self.documents)
+        loss /= 2 * int((known | windows.several).sum())
+        return Measured(
+            (*by_item(F1, f1, questions), *by_item(EXACT, exact, questions), Value(LOSS.name, loss)),
+            sizes={"questions": len(given), "documents": len(questions)},
+            unseen=int((~seen).sum()),
         )
 
     def tokens_measured(self, spec: SpanSpec) -> int:
