@@ -7,8 +7,7 @@ from made_up_runs import made_up
 from posembed.lab.measured import Measured, by_item
 from posembed.lab.questions.classification import Spans, Tags
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.classification_specs import LOSS
-from posembed.lab.tasks.tokens_specs import ENTITY_F1, EXACT, F1, TOKEN_ACCURACY, SpanSpec, TagSpec
+from posembed.lab.tasks.classification_specs import ENTITY_F1, EXACT, F1, LOSS, TOKEN_ACCURACY, SpanSpec, TagSpec
 from posembed.measure.frame import Value
 
 DOCUMENTS, EACH = 60, 8

@@ -9,12 +9,13 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from posembed.errors import ArgumentError, CallError
 from posembed.files import data_of
 from posembed.words import listed
 
+KnownT = TypeVar("KnownT")
 KNOWN: dict[str, dict[str, str]] = data_of(__file__)
 OTHER_NAMES = KNOWN["arguments"]
 """Maps an argument's name in posembed to its names in other libraries."""
@@ -79,6 +80,13 @@ def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", also: s
     near = [] if base in known else closest(base, known)
     meant = f" (did you mean {listed(near, 'or')}?)" if near else ""
     return ArgumentError(f"unknown {what} {name!r}{of}{meant}; choose from {', '.join(known)}{also}")
+
+
+def named(what: str, name: str, known: Mapping[str, KnownT]) -> KnownT:
+    """Returns what has this name. Raises the ArgumentError of ``unknown`` for another name."""
+    if name not in known:
+        raise unknown(what, name, known)
+    return known[name]
 
 
 def closest(name: str, known: Iterable[str], *, most: int = 3) -> list[str]:

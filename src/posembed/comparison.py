@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from posembed.calls import unknown
+from posembed.calls import named, unknown
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import checked, measure_cost, plan_cost
 from posembed.lab.cost.results import CostSettings, sizes_in_words
@@ -210,9 +210,7 @@ class Comparison:
 
 def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     """Checks a question's settings and loads its data. Takes the arguments of ``compare`` and raises its errors."""
-    if not isinstance(name, str) or name not in QUESTIONS:
-        raise unknown("question", str(name), QUESTIONS)
-    question = QUESTIONS[name]
+    question = named("question", str(name), QUESTIONS)
     given = {key: str(value) if isinstance(value, torch.device) else value for key, value in chosen.items()}
     if isinstance(question, TrainedQuestion):
         return prepare_training(question, given)

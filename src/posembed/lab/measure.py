@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from posembed.errors import DataError, PositionError
+from posembed.lab.model import token_losses
 from posembed.lab.tasks.text_specs import (
     BITS,
     CHUNKED_SAME,
@@ -130,9 +130,7 @@ def losses(model: torch.nn.Module, inputs: Tensor, targets: Tensor, device: torc
     predicted. Runs a few windows at once."""
     found, rows = [], max(TOKENS_AT_ONCE // (inputs.size(1) + 1), 1)
     for some, wanted in zip(inputs.split(rows), targets.split(rows), strict=True):
-        logits = model(some.to(device))
-        loss = F.cross_entropy(logits.flatten(0, 1).float(), wanted.to(device).flatten(), reduction="none")
-        found.append(loss.view(len(some), -1).double().cpu())
+        found.append(token_losses(model(some.to(device)), wanted.to(device)).double().cpu())
     return torch.cat(found)
 
 

@@ -20,6 +20,12 @@ EVERY_TOKEN = "none"
 SEGMENTS = 2
 
 
+def token_losses(logits: Tensor, targets: Tensor) -> Tensor:
+    """Returns the losses (B, L) in nats of logits (B, L, V) for targets (B, L); 0 for targets of -100, which are not
+    predicted."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view(targets.shape)
+
+
 class PositionedModel(nn.Module):
     """A model that owns one encoding, which all its layers share.
 

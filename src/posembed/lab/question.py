@@ -16,7 +16,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from posembed.calls import closest, unknown
+from posembed.calls import closest, named
 from posembed.errors import ArgumentError
 from posembed.files import data_of
 from posembed.lab.found import Axis, Found, Results, model_size
@@ -131,10 +131,7 @@ class Question:
 
     def preset_called(self, name: str | None) -> Mapping[str, Any]:
         """Returns a preset's settings; None means the default. Raises ArgumentError for an unknown name."""
-        name = self.preset if name is None else name
-        if name not in self.presets:
-            raise unknown("preset", name, self.presets)
-        return self.presets[name]
+        return named("preset", self.preset if name is None else name, self.presets)
 
     def shown(self, results: Results) -> Results:
         """Returns the runs whose tables and attention are shown."""

@@ -56,8 +56,15 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
         folder.add(result(one))
     file = folder.file("results", specs[1])
     text = file.read_text()
-    earlier = (text.replace(',"draws":2', ""), text.replace('"draws":2', '"draws":1'))  # written by an earlier version
+    # written by earlier versions
+    earlier = (
+        text.replace(',"draws":2', ""),
+        text.replace('"draws":2', '"draws":1'),
+        text.replace('"values"', '"loss"'),
+    )
     assert text not in earlier
+    with pytest.raises(ValueError, match="its measurements are those of another version"):
+        result_from_json(earlier[2], LengthSpec)
     for broken in (text[:40], "", "{}", "[1]", '"text"', text.replace("steps", "stops"), *earlier):
         file.write_text(broken)
         with pytest.raises(RunFolderError, match=r"results/alibi-.*\.json is not a run.*the other 2 results stay"):

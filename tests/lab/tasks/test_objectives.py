@@ -10,11 +10,12 @@ from accelerate import Accelerator
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
+from posembed.calls import named
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.text import Corpus
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import InitialValues
-from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES, choose, objective_by_name
+from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES, choose
 from posembed.lab.tasks.table_specs import ByTaskSpec
 from posembed.lab.tasks.text_specs import LengthSpec
 from together import together
@@ -96,7 +97,7 @@ def test_too_little_text_is_refused(spec: ByTaskSpec, corpus: Corpus) -> None:
 
 def test_an_unknown_objective_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"'mask' \(did you mean masked\?\); choose from causal, backward, masked"):
-        objective_by_name("mask")
+        named("objective", "mask", OBJECTIVES)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from posembed.calls import named
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.tasks.pairs import (
     DETERMINERS,
@@ -18,7 +19,6 @@ from posembed.lab.tasks.pairs import (
     VERBS,
     held_out_pairs,
     is_held_out,
-    problem_named,
     train_pair,
 )
 
@@ -101,7 +101,7 @@ def test_a_translation_worked_by_hand() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"unknown problem 'date'.*did you mean dates"):
-        problem_named("date")
+        named("problem", "date", PROBLEMS)
     with pytest.raises(DataError, match=r"copy of 1 letters has too few held-out pairs: \d were found and 50 are"):
         held_out_pairs("copy", 1, 50)
 

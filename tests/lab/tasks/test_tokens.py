@@ -17,8 +17,8 @@ from posembed.lab.data.answered import exact_match, f1_score, load_answered
 from posembed.lab.data.tagged import entities, load_tagged
 from posembed.lab.questions.classification import Spans, Tags
 from posembed.lab.runs import train
+from posembed.lab.tasks.classification_specs import ENTITY_F1, TOKEN_ACCURACY, SpanSpec, TagSpec
 from posembed.lab.tasks.tokens import IGNORED, Answering, Tagging, best_spans
-from posembed.lab.tasks.tokens_specs import ENTITY_F1, TOKEN_ACCURACY, SpanSpec, TagSpec
 from posembed.measure.frame import Run
 from posembed.nn.encodings import names_for
 from together import together

@@ -21,8 +21,8 @@ from posembed.lab.measured import Measured
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.classification import Spans
 from posembed.lab.runs import train
+from posembed.lab.tasks.classification_specs import SpanSpec
 from posembed.lab.tasks.tokens import Answering
-from posembed.lab.tasks.tokens_specs import SpanSpec
 from posembed.measure.frame import Run
 from together import together
 from tolerance import assert_close

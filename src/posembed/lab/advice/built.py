@@ -18,6 +18,7 @@ ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window", "
 SAID = {"+window": "under a causal window", "+logn": "with logits that grow with the logarithm of the length"}
 TRAINED, LONGEST = 8, 16
 """The training length and the longest length, in tokens, of the small models that ``end_of`` tries out."""
+ENDS: dict[Literal["training", "longest"], int] = {"training": TRAINED, "longest": LONGEST}
 
 
 def names_of(use: Use) -> tuple[str, ...]:
@@ -78,12 +79,9 @@ def end_of(name: str, use: Use) -> Literal["training", "longest"] | None:
     )
     with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
         model = kind(dim=width, heads=heads, layers=2, encoding=encoding_by_name(name, sizes)).eval()
-        try:
-            model(torch.zeros(1, TRAINED + 1, width))
-        except PositionError:
-            return "training"
-        try:
-            model(torch.zeros(1, LONGEST + 1, width))
-        except PositionError:
-            return "longest"
+        for end, length in ENDS.items():
+            try:
+                model(torch.zeros(1, length + 1, width))
+            except PositionError:
+                return end
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from posembed.calls import named
 from posembed.errors import ArgumentError
 from posembed.lab.found import Found
 from posembed.lab.question import Loaded, Reading, TrainedQuestion
@@ -19,9 +20,9 @@ class ByTask(TrainedQuestion):
     ReadingType = Reading
 
     def check_name(self, name: str) -> None:
-        from posembed.lab.tasks.objectives import objective_by_name
+        from posembed.lab.tasks.objectives import OBJECTIVES
 
-        objective_by_name(name)
+        named("objective", name, OBJECTIVES)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         from posembed.lab.tasks.language import initial_table

@@ -8,8 +8,7 @@ from typing import Any
 
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import DECLARED, Loaded, TrainedQuestion
-from posembed.lab.tasks.classification_specs import ACCURACY, ImageSpec, TextSpec, require_room
-from posembed.lab.tasks.tokens_specs import SpanSpec, TagSpec
+from posembed.lab.tasks.classification_specs import ACCURACY, ImageSpec, SpanSpec, TagSpec, TextSpec, require_room
 from posembed.measure.metrics import Metric
 from posembed.words import listed, percent
 

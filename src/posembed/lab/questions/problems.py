@@ -58,9 +58,9 @@ class Problem(TrainedQuestion):
         return {"problem": PROBLEMS[found.spec.problem], "largest": max(found.spec.test_sizes)}
 
     def remarks(self, found: Found) -> Iterator[str]:
-        if not any(row.seeds for row in found.rows):
+        solved = self.columns(found).get("solves")
+        if solved is None or not any(row.seeds for row in found.rows):
             return
-        solved = self.columns(found)["solves"]
         yield (
             f"A size counts as solved if the model answers at least {SOLVED:.0%} of the problems of that size, and of "
             "every smaller size tested, without a mistake. The largest size solved is "
@@ -69,6 +69,8 @@ class Problem(TrainedQuestion):
 
     def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
         tested = found.spec.test_sizes
+        if found.headline is not EXACT:
+            return {}
 
         def solves(values: Mapping[Any, float | None]) -> str:
             return up_to(reached(values, SOLVED - 1e-9), tested)  # rounding in the mean must not decide
@@ -97,9 +99,3 @@ class StateTracking(Problem):
         self.metrics = tuple(wrong_reads(tail) for tail in ("", *PROBLEMS[name].tails))
         self.usual = ("learned", "learned-averaged", "rope", "alibi", "none")
         self.presets = self.presets_of("state-tracking", name)
-
-    def remarks(self, found: Found) -> Iterator[str]:
-        yield from ()
-
-    def columns(self, found: Found) -> Mapping[str, Mapping[str, str]]:
-        return {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from posembed.calls import unknown
+from posembed.calls import named, unknown
 from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import Loaded, TrainedQuestion
-from posembed.lab.tasks.pairs import PROBLEMS, problem_named
+from posembed.lab.tasks.pairs import PROBLEMS
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS
 from posembed.lab.tasks.sharing_specs import (
     LOSS,
@@ -35,7 +35,7 @@ class Sharing(TrainedQuestion):
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         """The sizes depend on the problem, so no preset sets them."""
         chosen = super().settings(preset, given)
-        problem = problem_named(chosen["problem"])
+        problem = named("problem", chosen["problem"], PROBLEMS)
         return {"train_size": problem.train_size, "test_sizes": problem.test_sizes, **chosen}
 
     def check_name(self, name: str) -> None:

@@ -70,6 +70,8 @@ def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT]:
     values = json_object(text)
     if values.get("draws") != DRAWS:
         raise ValueError("its random draws are those of another version")
+    if "values" not in (values.get("measurements") or {"values": ()}):
+        raise ValueError("its measurements are those of another version")
     found: RunResult[SpecT] = restored(RunResult[kind], values)  # type: ignore[valid-type]
     return found
 

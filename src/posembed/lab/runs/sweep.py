@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from posembed.calls import unknown
+from posembed.calls import named
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.instruments import seconds_of, time_batch
 from posembed.lab.model import PositionedModel
@@ -180,10 +180,9 @@ def _seconds_per_step(spec: SpecT, task: Task[SpecT], accelerator: Accelerator, 
 
 def check_tracker(name: str) -> None:
     """Raises ArgumentError for an unknown tracker, or if its library is not installed."""
-    if name not in INSTALLED_BY:
-        raise unknown("tracker", name, INSTALLED_BY)
+    install = named("tracker", name, INSTALLED_BY)
     if find_spec(name) is None:
-        raise ArgumentError(f"--track {name} needs the library {name}; install it with: {INSTALLED_BY[name]}")
+        raise ArgumentError(f"--track {name} needs the library {name}; install it with: {install}")
 
 
 @contextmanager

@@ -16,9 +16,8 @@ from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
 from posembed.lab.measured import Measured, by_item, by_x
 from posembed.lab.model import Classifier, ImageClassifier, PositionedModel
-from posembed.lab.tasks.classification_specs import ACCURACY, LOSS, MACRO_F1, ImageSpec, TextSpec
+from posembed.lab.tasks.classification_specs import ACCURACY, LOSS, MACRO_F1, ImageSpec, SpanSpec, TagSpec, TextSpec
 from posembed.lab.tasks.task import Task, build_encoding, torch_seed
-from posembed.lab.tasks.tokens_specs import SpanSpec, TagSpec
 from posembed.layers.base import PositionEncoding
 from posembed.measure.frame import Value
 

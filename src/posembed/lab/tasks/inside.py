@@ -49,10 +49,7 @@ class InsideGivenModel(LanguageModelling):
             f"model: {decoder.path} ({decoder.config.model_type}), {start_of(decoder)}\n{self.description}"
         )
 
-    def build(self, spec: LengthSpec) -> PositionedModel:
-        torch.manual_seed(spec.seed)
-        encoding = self.encoding(spec)
-        torch.manual_seed(spec.seed)
+    def model(self, spec: LengthSpec, encoding: PositionEncoding) -> PositionedModel:
         return GivenModel(self.decoder.build(encoding), encoding)
 
     def try_build(self, spec: LengthSpec) -> None:

@@ -15,7 +15,7 @@ from posembed.errors import ArgumentError, DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
 from posembed.lab.measured import Measured, by_x
-from posembed.lab.model import Decoder, Encoder, LanguageModel, PositionedModel
+from posembed.lab.model import Decoder, Encoder, PositionedModel
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
 from posembed.lab.tasks.table_specs import (
     COSINE,
@@ -87,7 +87,7 @@ class TaskOnText(Task[LanguageT]):
         """Returns the tokens (N,) that a run trains on."""
         return self.corpus.train
 
-    def model(self, spec: LanguageT, encoding: PositionEncoding) -> LanguageModel:
+    def model(self, spec: LanguageT, encoding: PositionEncoding) -> PositionedModel:
         objective = OBJECTIVES[spec.objective]
         kind, vocabulary = Decoder if objective.causal else Encoder, self.vocabulary + objective.extra_ids
         sizes = {"layers": spec.layers, "heads": spec.heads}

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from posembed.calls import unknown
-
 IGNORED = -100
 """The target of a token that is not predicted, such as padding. ``F.cross_entropy`` ignores it."""
 CHOSEN, MASKED, RANDOM = 0.15, 0.8, 0.1
@@ -76,10 +74,3 @@ OBJECTIVES = {
     "replaced": Objective("detects random tokens among those of the text", False, replaced_tokens, 2, draws=4),
 }
 """Every objective by name."""
-
-
-def objective_by_name(name: str) -> Objective:
-    """Returns an objective. Raises ArgumentError for an unknown name."""
-    if name not in OBJECTIVES:
-        raise unknown("objective", name, OBJECTIVES)
-    return OBJECTIVES[name]

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TypeAlias
 
-from posembed.calls import unknown
 from posembed.errors import DataError
 from posembed.files import data_of
 
@@ -163,13 +162,6 @@ PROBLEMS: dict[str, Problem] = {
         joined_by=" ",
     ),
 }  # fmt: skip
-
-
-def problem_named(name: str) -> Problem:
-    """Returns a problem. Raises ArgumentError for an unknown name."""
-    if name not in PROBLEMS:
-        raise unknown("problem", name, PROBLEMS)
-    return PROBLEMS[name]
 
 
 def is_held_out(source: list[str]) -> bool:

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
 from posembed.lab.measured import Measured, by_x
-from posembed.lab.model import Decoder, PositionedModel
+from posembed.lab.model import Decoder, PositionedModel, token_losses
 from posembed.lab.tasks.problem_texts import (
     ALPHABET,
     DIGITS,
@@ -93,9 +92,7 @@ class ProblemSolving(Task[ProblemSpec]):
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         """Returns the mean cross-entropy of the answer tokens, in nats; question tokens have weight 0."""
         ids, position_ids, weights = batch
-        logits = model(ids[:, :-1], position_ids)
-        losses = F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten(), reduction="none")
-        return (losses * weights.flatten()).sum() / len(ids)
+        return (token_losses(model(ids[:, :-1], position_ids), ids[:, 1:]) * weights).sum() / len(ids)
 
     def measure(self, spec: ProblemSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         tails = ("", *PROBLEMS[spec.problem].tails)

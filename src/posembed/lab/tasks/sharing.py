@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from posembed.errors import PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
 from posembed.lab.measured import Measured
-from posembed.lab.model import EncoderDecoder, PositionedModel, TwoSides
+from posembed.lab.model import EncoderDecoder, PositionedModel, TwoSides, token_losses
 from posembed.lab.tasks.pairs import END, PADDING, PROBLEMS, START, Pair, held_out_pairs, train_pair
 from posembed.lab.tasks.sharing_specs import ONE, TABLES, TWO, SharingSpec, measured_pairs
 from posembed.lab.tasks.task import Task, draw_seed
@@ -78,7 +77,8 @@ class Rewriting(Task[SharingSpec]):
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         """Returns the mean cross-entropy of the target tokens, including the end tokens, in nats."""
         source, target, weights = batch
-        return (losses(model(source, target[:, :-1], source != PADDING_ID), target) * weights).sum() / len(source)
+        logits = model(source, target[:, :-1], source != PADDING_ID)
+        return (token_losses(logits, target[:, 1:]) * weights).sum() / len(source)
 
     @torch.no_grad()
     def measure(self, spec: SharingSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
@@ -107,7 +107,7 @@ class Rewriting(Task[SharingSpec]):
         for some in torch.arange(len(pairs)).split(max(TOKENS_AT_ONCE // (source.size(1) + target.size(1)), 1)):
             read, written = source[some].to(device), target[some].to(device)
             logits = model(read, written[:, :-1], read != PADDING_ID)
-            found.append((logits.argmax(dim=-1) == written[:, 1:], losses(logits, written).double()))
+            found.append((logits.argmax(dim=-1) == written[:, 1:], token_losses(logits, written[:, 1:]).double()))
         right, loss = (torch.cat(parts).cpu() for parts in zip(*found, strict=True))
         return right, loss, target[:, 1:] != PADDING_ID
 
@@ -124,9 +124,3 @@ class Rewriting(Task[SharingSpec]):
 
 def learned(spec: SharingSpec, length: int) -> LearnedPositionalEmbedding:
     return LearnedPositionalEmbedding(max_len=length, dim=spec.width, dropout=spec.dropout)
-
-
-def losses(logits: Tensor, target: Tensor) -> Tensor:
-    """Returns the losses (B, T) in nats of logits (B, T, V) for the tokens after the first of targets (B, T + 1)."""
-    losses = F.cross_entropy(logits.flatten(0, 1).float(), target[:, 1:].flatten(), reduction="none")
-    return losses.view(len(target), -1)

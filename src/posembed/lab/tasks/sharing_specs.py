@@ -1,4 +1,4 @@
-"""The settings of rewriting with an encoder and a decoder, and what is measured."""
+"""The settings of rewriting with an encoder and a decoder, and what is measured of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING
 from posembed.lab.tasks.pairs import PROBLEMS
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS, SizedSpec
-from posembed.settings import Ascending, Count, option
+from posembed.settings import Count, option
 
 ONE, TWO = "one-table", "two-tables"
 WITHIN, LOSS_WITHIN, PAST, LOSS = metrics("sharing")
@@ -26,7 +26,6 @@ SAME_ON_BOTH = ("sinusoidal", "none", "rope", "alibi", "t5", "kerple-log", "kerp
 class SharingSpec(SizedSpec):
     problem: str = option(f"What is written: {', '.join(PROBLEMS)}.", MODEL)
     train_size: Count = option("Size of the largest training pair, in letters, dates or clauses.", MODEL)
-    test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
     test_pairs: Count = option("Held-out pairs per size to measure on.", TRAINING)
     source_length: int
     """Tokens of the longest training source, with its end; the rows of the encoder's table."""

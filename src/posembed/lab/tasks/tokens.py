@@ -17,11 +17,10 @@ from posembed.lab.data.labelled import Examples
 from posembed.lab.data.tagged import Sentence, are_iob, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
 from posembed.lab.measured import Measured, by_item
-from posembed.lab.model import PositionedModel
+from posembed.lab.model import PositionedModel, token_losses
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts, summed
-from posembed.lab.tasks.classification_specs import LOSS
+from posembed.lab.tasks.classification_specs import ENTITY_F1, EXACT, F1, LOSS, TOKEN_ACCURACY, SpanSpec, TagSpec
 from posembed.lab.tasks.objectives import IGNORED
-from posembed.lab.tasks.tokens_specs import ENTITY_F1, EXACT, F1, TOKEN_ACCURACY, SpanSpec, TagSpec
 from posembed.measure.frame import Value
 
 if TYPE_CHECKING:
@@ -60,12 +59,7 @@ class Tagging(OfTexts[TagSpec]):
 
     def loss(self, model: nn.Module, *batch: Tensor) -> Tensor:
         ids, lengths, labels, weights = batch
-        return (self.losses(model(ids, lengths), labels).sum(dim=1) * weights).mean()
-
-    def losses(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Returns the losses (B, L), 0 at tokens without a label."""
-        losses = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="none", ignore_index=IGNORED)
-        return losses.view_as(labels)
+        return (token_losses(model(ids, lengths), labels).sum(dim=1) * weights).mean()
 
     @torch.no_grad()
     def measure(self, spec: TagSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
@@ -76,7 +70,7 @@ class Tagging(OfTexts[TagSpec]):
             ids, lengths = self.held_out.batch(some, spec.train_length)
             labels, _ = self.held_out_tags.batch(some, spec.train_length, padding=IGNORED)
             logits = model(ids.to(accelerator.device), lengths.to(accelerator.device)).double().cpu()
-            loss += self.losses(logits, labels).sum().item()
+            loss += token_losses(logits, labels).sum().item()
             for row, found, known in zip(some.tolist(), logits.argmax(dim=-1), labels, strict=True):
                 predicted[row] = [self.classes[index] for index in found[known != IGNORED].tolist()]
         given = [predicted[row] for row in range(len(self.sentences))]
