@@ -67,7 +67,7 @@ def test_every_value_is_on_the_page(found: Found) -> None:
     page = page_of(found.question)
     text = " ".join(
         f"{cell.text} {cell.note}"
-        for table in [page.main_table(found), *page.tables(found)]
+        for table in [*page.main_tables(found), *page.tables(found)]
         for row in table.rows
         for cell in row.cells
     )

@@ -85,7 +85,7 @@ def test_a_page_is_whole_whatever_became_of_the_runs(name: str, state: str, tmp_
         assert f">{result.spec.name}<" in page
     question = QUESTIONS[name]
     summary = question.summarise(results)
-    table, answer = page_of(question).main_table(summary), page_of(question).answer(summary)
+    table, answer = page_of(question).main_tables(summary)[0], page_of(question).answer(summary)
     assert all(len(row.cells) == len(table.head) for row in table.rows)
     assert all(text and text[-1] == "." and "None" not in text and "nan," not in text for text in answer)
     assert (FAILURE in page) == ("failed" in state)
@@ -107,7 +107,7 @@ def test_a_folder_in_which_nothing_has_finished(name: str, tmp_path: Path) -> No
 @together("name", MADE)
 def test_columns_that_do_not_fit_are_named_and_nothing_is_cut(name: str, seeds: int) -> None:
     question = QUESTIONS[name]
-    table = page_of(question).main_table(question.summarise(MADE[name](seeds)))
+    table = page_of(question).main_tables(question.summarise(MADE[name](seeds)))[0]
     assert all(cell.rank > 0 for cell in table.head), "a column without a rank never leaves"
     for width in range(40, 201, 5 if asked["whole"] else 16):
         lines = as_text([table], [], width).splitlines()
@@ -132,7 +132,7 @@ def test_a_name_wider_than_the_terminal_is_folded_not_cut() -> None:
     name = "日本-" + "x" * 50
     question = QUESTIONS["lengths"]
     summary = question.summarise([made_up_runs.run(name, (4.0,) * 4)])
-    text = as_text([page_of(question).main_table(summary)], [], 40)
+    text = as_text(page_of(question).main_tables(summary)[:1], [], 40)
     assert max(map(cell_len, text.splitlines())) <= 40
     table = text.partition("──\n")[2].partition("No space")[0]  # the name is folded beside the other columns
     assert "日本-" in table

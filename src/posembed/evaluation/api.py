@@ -19,7 +19,6 @@ from posembed.evaluation.runnable import Runnable, open_runnable, short_names
 from posembed.evaluation.settings import (
     KINDS,
     PARTS,
-    SHORTEST,
     Amount,
     Drawn,
     Measured,
@@ -163,7 +162,7 @@ def planned_rows(
     baselines: Mapping[str, str] | None = None,
     of: Sequence[Runnable] | None = None,
 ) -> list[PlannedRow]:
-    """Returns one row per checkpoint, then the baselines if ``SHORTEST`` <= original length < longest length.
+    """Returns one row per checkpoint, then the baselines, if there is an original length for them.
 
     baselines: as in ``Measurement``, which gives the default. of: the checkpoints with baselines; default: the
     original.
@@ -181,12 +180,11 @@ def planned_rows(
         longest = lengths[-1] if runnable.length is None else runnable.length
         jobs = {length: job(runnable, length, length, "chunked") if length <= longest else None for length in lengths}
         rows.append(PlannedRow(runnable, "", samples[runnable.name].sha256, jobs))
-    if known := original(runnables):
+    if known := original(runnables, lengths[-1]):
         old, oldest = known
-        if SHORTEST <= old < lengths[-1]:
-            for runnable, (name, fit) in product(of or [oldest], (baselines or measured.baselines).items()):
-                jobs = {length: job(runnable, length, old, fit) for length in lengths}
-                rows.append(PlannedRow(runnable, f"{name} at {old}", samples[runnable.name].sha256, jobs))
+        for runnable, (name, fit) in product(of or [oldest], (baselines or measured.baselines).items()):
+            jobs = {length: job(runnable, length, old, fit) for length in lengths}
+            rows.append(PlannedRow(runnable, f"{name} at {old}", samples[runnable.name].sha256, jobs))
     return rows
 
 

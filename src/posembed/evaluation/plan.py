@@ -15,7 +15,7 @@ from posembed.errors import CheckpointError
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.results import UNITS, Evaluation, Row, Unit
 from posembed.evaluation.runnable import Runnable
-from posembed.evaluation.settings import Kind
+from posembed.evaluation.settings import SHORTEST, Kind
 from posembed.measure.frame import Run, Value
 from posembed.measure.jobs import Kept, Progress, silent
 from posembed.measure.processes import ALONE, Processes
@@ -185,10 +185,12 @@ def run_job(model: nn.Module, job: AnyJob, tick: Tick, remedy: str) -> dict[str,
     }
 
 
-def original(runnables: Sequence[Runnable]) -> tuple[int, Runnable] | None:
-    """Returns the shortest original length of the checkpoints, and the checkpoint that has it; None if none is known.
+def original(runnables: Sequence[Runnable], longest: int) -> tuple[int, Runnable] | None:
+    """Returns the shortest original length of the checkpoints, and the checkpoint that has it; None if none is known,
+    or if it is below ``SHORTEST`` or not below the longest length, and so of no use as a baseline.
 
     Among checkpoints with the same original length, prefers one that was not lengthened.
     """
     known = [(runnable.old_length, runnable) for runnable in runnables if runnable.old_length is not None]
-    return min(known, key=lambda pair: (pair[0], pair[1].length or math.inf), default=None)
+    found = min(known, key=lambda pair: (pair[0], pair[1].length or math.inf), default=None)
+    return found if found and SHORTEST <= found[0] < longest else None

@@ -24,7 +24,7 @@ from posembed.evaluation.plan import Plan, PlannedRow, original
 from posembed.evaluation.ranking import RANKING_VALUES, query_counts, values_of
 from posembed.evaluation.results import Evaluation
 from posembed.evaluation.runnable import Runnable
-from posembed.evaluation.settings import KINDS, SHORTEST, Amount, Drawn, Search, Split
+from posembed.evaluation.settings import KINDS, Amount, Drawn, Search, Split
 from posembed.evaluation.tokens import Tokens, tokenized
 from posembed.evaluation.ways import (
     MATCHES,
@@ -217,8 +217,7 @@ def planned_rows(
         longest = runnable.length or lengths[-1]
         whole = {length: Reading(length, length, length) if length <= longest else None for length in lengths}
         rows.append(row(runnable, "", whole, "max"))
-    known = original(runnables)
-    if known is None or not SHORTEST <= known[0] < lengths[-1]:
+    if (known := original(runnables, lengths[-1])) is None:
         return rows
     old, oldest = known
     size = chunk or old
@@ -226,10 +225,10 @@ def planned_rows(
         raise ArgumentError(f"chunk: expected at most {old} tokens, the original length; got {size}")
     for runnable in [*(each for each in runnables if each is not oldest), oldest]:
         longest = runnable.length or lengths[-1]
+        # Late chunking needs windows of several chunks, and a chunk that is pooled from its own tokens.
+        late = runnable.pooling != "cls" and (runnable.length is None or runnable.length > size)
         for name, way in WAYS.items():
-            applies = (runnable is oldest or not way.only_original) and (
-                late_fits(runnable, size) or not way.only_longer
-            )
+            applies = (runnable is oldest or not way.only_original) and (late or not way.only_longer)
             if name in ways and applies:
                 readings = {length: way.reading(length, longest, old, size) for length in lengths}
                 rows.append(row(runnable, way.name.format(old=old, chunk=size), readings, way.match))
@@ -242,11 +241,6 @@ def job(runnable: Runnable, data: Tokens, reading: Reading) -> RetrievalJob:
     if reading.chunk <= around:
         raise CheckpointError(f"{runnable.name}: its prompt and special tokens leave no room in {reading.chunk} tokens")
     return RetrievalJob(runnable, data, reading.shortest(max(map(len, data.documents)), around))
-
-
-def late_fits(runnable: Runnable, chunk: int) -> bool:
-    """Returns whether a checkpoint takes windows of several chunks, and pools a chunk from its own tokens."""
-    return runnable.pooling != "cls" and (runnable.length is None or runnable.length > chunk)
 
 
 def notes_on(

@@ -22,6 +22,7 @@ from posembed.report.words import (
     from_to,
     interval,
     listed,
+    measured,
     not_drawn,
     number,
     percent,
@@ -89,9 +90,8 @@ def against_base(found: Summary, metric: Metric, x: X) -> list[str]:
     base = axis.base if (axis := found.axis_of(metric)) is not None else None
     if base is None or x in (None, base) or not metric.compared:
         return []
-    write = metric.write_comparison
     texts = [
-        f"{write(each.value)}{_known(each.kinds[0], write)} with {called(name)}"
+        f"{measured(each.kinds[0], metric.write_comparison)} with {called(name)}"
         for name in found.best_first(metric, x)
         if (each := found.against(metric, name, x, base)) is not None
     ]
@@ -133,10 +133,6 @@ def in_words(each: Comparison, found: Summary) -> str:
 
 def significant(metric: Metric) -> str:
     return f"A comparison is significant if each of its intervals is known and excludes {metric.same:g}."
-
-
-def _known(of: Estimate, write: Callable[[float], str]) -> str:
-    return f" ({known})" if (known := interval(of, write)) else ""
 
 
 def estimate_cell(of: Estimate | None, write: Callable[[float], str] = number, *, missing: str = "") -> Cell:

@@ -38,7 +38,8 @@ def figures_of(group: Sequence[TableReport]) -> Iterator[tuple[str, Figure]]:
         elif report.of_biases and len(steps) == 1 and cells.isfinite().all():
             yield "bias-lines", bias_lines(cells, steps[0])
         else:
-            yield from figures(placed(report, cells[:MOST_ROWS]), marked_in(report), *named(report))
+            marked = [row for finding in report.findings if finding.what == "outlying" for row in finding.rows]
+            yield from figures(placed(report, cells[:MOST_ROWS]), marked, *named(report))
     if len(group) >= FEWEST_LAYERS and all(each.values.isfinite().all() for each in group):
         yield "layers", layer_line([each.values for each in group])
 
@@ -60,10 +61,6 @@ def named(report: TableReport) -> tuple[str, ...]:
     assert isinstance(report.table, PositionTable)
     axes = report.table.layout.axes
     return ("difference",) if report.relative else (axes[0].name,) if len(axes) == 1 else ()
-
-
-def marked_in(report: TableReport) -> list[int]:
-    return [row for finding in report.findings if finding.what == "outlying" for row in finding.rows]
 
 
 def figures(rows: Rows, marked: Sequence[int], name: str = "row") -> Iterator[tuple[str, Figure]]:

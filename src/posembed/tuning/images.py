@@ -147,7 +147,7 @@ class Images(Objective):
         length, side, held_out = self.settings.length, self.setup.old_length, self.setup.texts.held_out
         assert self.resized is not None
         untuned = replace(open_image_model(self.resized), name=original.name)
-        queries = self.setup.texts.sha256
+        queries, scaled = self.setup.texts.sha256, f"scaled to {side}"
 
         def row(runnable: Runnable, baseline: str, view: str, match: str) -> PlannedRow:
             job = PictureJob(runnable, held_out, length, view)
@@ -157,9 +157,9 @@ class Images(Objective):
         for each in [old, original] if old is not None else [original]:
             rows.append(row(each, f"tiles of {side}, max", "tiles", "max"))
             if each is not original:
-                rows.append(row(each, scaled_to(side), "scaled", "max"))
+                rows.append(row(each, scaled, "scaled", "max"))
             rows.append(row(each, self.chunked, "tiles", "mean"))
-        rows.append(row(original, scaled_to(side), "scaled", "max"))
+        rows.append(row(original, scaled, "scaled", "max"))
         number = len(held_out) * len(PLACES)
         notes = (
             f"{number:,} queries and {len(held_out):,} held-out images of {length:,} x {length:,} pixels. The queries "
@@ -179,7 +179,3 @@ class Images(Objective):
 
     def held_out_vectors(self, runnable: Runnable) -> Tensor:
         return self.vectors_of(runnable, self.setup.texts.held_out)
-
-
-def scaled_to(side: int) -> str:
-    return f"scaled to {side}"

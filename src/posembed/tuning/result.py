@@ -108,8 +108,3 @@ def with_seeds(evaluations: Sequence[Evaluation]) -> Evaluation:
     of_rows = zip(*(each.rows for each in evaluations), strict=True)
     rows = tuple(replace(rows[0], runs=tuple(run for row in rows for run in row.runs)) for rows in of_rows)
     return replace(evaluations[0], rows=rows)
-
-
-def means(of_seeds: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Returns the mean over seeds of the value of each text."""
-    return tuple(sum(texts) / len(texts) for texts in zip(*of_seeds, strict=True))

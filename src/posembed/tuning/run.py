@@ -31,7 +31,7 @@ from posembed.tuning.images import Images
 from posembed.tuning.language import Causal, Masked
 from posembed.tuning.objectives import RESIZED, Objective, Setup
 from posembed.tuning.outs import beside, documents, refuse_changed, refuse_places, write, writing, wrote
-from posembed.tuning.result import Tuned, means, with_seeds
+from posembed.tuning.result import Tuned, with_seeds
 from posembed.tuning.sentences import Sentences
 from posembed.tuning.settings import MINUTES, TuneSettings, folder_of
 from posembed.tuning.trainable import Trainable, rows_moved, trainable
@@ -162,7 +162,7 @@ class TunePlan:
 
     def place(self, which: str, seed: int) -> Path:
         """Returns the folder that keeps a fine-tuned checkpoint."""
-        return self.store.path / name_of(which, seed)
+        return self.store.path / f"seed-{seed}-{which}"
 
     def start(self, which: str) -> Runnable:
         """Returns the checkpoint that a fine-tuning starts from."""
@@ -292,7 +292,7 @@ class TunePlan:
             plan = replace(plan, seed=seed, remedy=remedy, processes=self.processes)
             found.append(plan.run(progress))
             if (of_seed := self.objective.kept(made["tuned"])) is not None:
-                near.append(of_seed)
+                near.append(of_seed.values)
             moved.append(rows_moved(resized, made["tuned"].checkpoint, keys, old=old_rows))
         tuned = Tuned(
             self.out,
@@ -300,7 +300,7 @@ class TunePlan:
             steps,
             with_seeds(found),
             {which: names[place] for which, place in places.items()},
-            kept=estimate(means([each.values for each in near])) if near else None,
+            kept=estimate([sum(of_text) / len(of_text) for of_text in zip(*near, strict=True)]) if near else None,
             chunked=self.objective.chunked,
             old_rows=old_rows,
             moved=tuple(moved),
@@ -312,10 +312,6 @@ class TunePlan:
                     f"{SMALLER_RATES}; the fine-tuned models are in {self.store.path}"
                 )
         return tuned
-
-
-def name_of(which: str, seed: int) -> str:
-    return f"seed-{seed}-{which}"
 
 
 def unfinished_steps(place: Path) -> Store:

@@ -46,9 +46,10 @@ def test_every_step_and_the_measurements_are_in_tensorboards_files(
 
 
 def test_values_by_name() -> None:
-    values = (Value("gap", 1.5), Value("gap", None, 8), Value("accuracy", 3.0, 8, 2), Value(SAME_TOKENS.name, 2.0, 8))
+    items = (Value("accuracy", 3.0, 8, 1, weight=4), Value("accuracy", 1.0, 8, 2, weight=4))
+    values = (Value("gap", 1.5), Value("gap", None, 8), *items, Value(SAME_TOKENS.name, 2.0, 8))
     found = measured_values(Measured(values))
-    assert found == {"gap": 1.5, "accuracy/8/2": 3.0, "log perplexity of the same tokens/8": 2.0}
+    assert found == {"gap": 1.5, "accuracy/8": 0.5, "log perplexity of the same tokens/8": 2.0}
 
 
 def test_a_tracker_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

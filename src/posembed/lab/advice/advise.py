@@ -145,7 +145,8 @@ def reason(name: str, needs: Needs) -> str:
         return "for models of this kind, fine-tuning at a longer length was measured to be better than chunks"
     if name == "keep":
         # A finding, such as rows that were rarely trained, would contradict it.
-        doubtful = needs.untrained or (needs.checkpoint is not None and needs.checkpoint.findings)
+        held = needs.checkpoint
+        doubtful = held is not None and (held.untrained(needs.longest) or held.findings)
         trained = "" if doubtful else ", and all its weights were trained with them"
         return f"the checkpoint has positions for {needs.reach}{trained}"
     return f"the checkpoint was trained with its table: resize it to {needs.reach} and keep all other weights"

@@ -31,7 +31,7 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
         return []
     notes = [f"the checkpoint's table: {finding}" for finding in held.findings]
     read = held.takes if chosen.name == "chunk" else needs.longest
-    if chosen.name in ("keep", "chunk") and held.trained is not None and (read or math.inf) > held.trained:
+    if chosen.name in ("keep", "chunk") and held.untrained(read):
         resized = f"a resize added its positions after the first {held.trained:,}"
         remedy = "measure it with posembed evaluate, or fine-tune the original with posembed tune"
         if held.grid is not None:
@@ -68,8 +68,9 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
             notes.append(f"this rests on few models and texts, listed below: {compares} own texts")
         else:
             notes.append("this rests on few models and texts, listed below, and on none of this kind")
-    if chosen.name in ("resize", "tune") and needs.grid is None and needs.stretch > RESIZED_TO:
-        notes.append(f"{needs.stretch:.0f} times the table's length is more than the {RESIZED_TO} of Longformer")
+    times = (needs.longest or 0) / (held.length or math.inf)
+    if chosen.name in ("resize", "tune") and needs.grid is None and times > RESIZED_TO:
+        notes.append(f"{times:.0f} times the table's length is more than the {RESIZED_TO} of Longformer")
     elif chosen.name not in OWN and held.length is None:
         notes.append(
             "this assumes that the checkpoint has RoPE; sinusoids, ALiBi and relative biases have nothing to scale: "

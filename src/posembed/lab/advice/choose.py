@@ -188,7 +188,7 @@ def limit(each: Candidate, needs: Needs) -> str | None:
     rules = {
         each.problem: each.problem is not None,
         "the checkpoint was not trained with it": held is not None
-        and not needs.has_table
+        and held.length is None
         and not (needs.use == "decoder" and each.name.startswith("rope-")),
         f"it has no position past the {needs.length:,} of training": not needs.fixed and each.ends == "training",
         "it needs a row for every position, and your texts have no limit": needs.longest is None
@@ -218,7 +218,7 @@ def of_checkpoint(needs: Needs) -> list[Option]:
     else:
         keep = None if needs.inside_table else f"its table ends at {held.reach}"
         resize = "every table has a last row" if needs.longest is None else beyond(needs.table, needs)
-    kept, size = (held.length or 0) * needs.width, needs.table if needs.has_table else 0
+    kept, size = (held.length or 0) * needs.width, needs.table if held.length is not None else 0
     whole = "the checkpoint's positions as they are"
     if needs.is_cut:
         whole = f"the checkpoint's positions, with its max_seq_length of {held.fed:,} raised to {needs.longest:,}"

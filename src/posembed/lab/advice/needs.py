@@ -55,6 +55,10 @@ class Existing:
         """The most tokens that the model takes at once: the smaller of ``length`` and ``fed``."""
         return min((each for each in (self.length, self.fed) if each is not None), default=None)
 
+    def untrained(self, longest: int | None) -> bool:
+        """Whether texts of this length read positions that a resize added, and that were perhaps never trained."""
+        return self.trained is not None and (longest or math.inf) > self.trained
+
     @property
     def chunk(self) -> str:
         """The size of the chunks that the model takes, as text."""
@@ -138,11 +142,6 @@ class Needs(Settings):
         return self.largest == (self.grid or (self.length,))
 
     @property
-    def has_table(self) -> bool:
-        """Whether there is a checkpoint with a learned table."""
-        return self.checkpoint is not None and self.checkpoint.length is not None
-
-    @property
     def inside_table(self) -> bool:
         """Whether the checkpoint's table has a row for every position."""
         held = self.checkpoint
@@ -160,18 +159,6 @@ class Needs(Settings):
             and (held.takes or 0) < (held.length or 0)
             and (self.longest is None or self.longest > (held.takes or 0))
         )
-
-    @property
-    def stretch(self) -> float:
-        """The longest length as a multiple of the length of the checkpoint's table; 0 without a limit or a table."""
-        held = None if self.checkpoint is None else self.checkpoint.length
-        return self.longest / held if self.longest and held else 0.0
-
-    @property
-    def untrained(self) -> bool:
-        """Whether some of the positions were added to the checkpoint's table and perhaps never trained."""
-        held = self.checkpoint
-        return held is not None and held.trained is not None and (self.longest or math.inf) > held.trained
 
     @property
     def reach(self) -> str:

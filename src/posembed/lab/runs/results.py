@@ -15,7 +15,7 @@ from posembed.files import json_object, reason, write_text
 from posembed.lab.measured import Measured
 from posembed.lab.metrics import LOGARITHMS
 from posembed.lab.runs.spec import DRAWS, SpecT
-from posembed.measure.frame import ONLY, Value
+from posembed.measure.frame import Run
 from posembed.measure.jobs import Store
 from posembed.settings import restored, settings_from
 
@@ -56,13 +56,13 @@ DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised b
 
 
 def measured_values(measured: Measured) -> dict[str, float]:
-    """Returns all values by names such as "repeat gain/512". Names of values that are kept as logarithms say so."""
-
-    def name_of(each: Value) -> str:
-        metric = f"log {each.metric}" if each.metric in LOGARITHMS else each.metric
-        return "/".join([metric, *(str(part) for part in (each.x, each.item) if part not in (None, ONLY))])
-
-    return {name_of(each): each.value for each in measured.values if each.value is not None}
+    """Returns the values over all items, by names such as "repeat gain/512". Names of values that are kept as
+    logarithms say so."""
+    run, found = Run("", 0, measured.values), dict[str, float]()
+    for metric, x in run.found:
+        if (value := run.value(metric, x)) is not None:
+            found[f"{'log ' * (metric in LOGARITHMS)}{metric}{'' if x is None else f'/{x}'}"] = value
+    return found
 
 
 def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT]:

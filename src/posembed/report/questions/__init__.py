@@ -60,7 +60,7 @@ class QuestionPage:
 
     def main_tables(self, summary: Any) -> list[Table]:
         """Returns the tables that the terminal also shows."""
-        return [self.main_table(summary)]
+        return [answers.main_table(summary, self.columns(summary))]
 
     def notes(self, summary: Any) -> list[str]:
         """Returns notes that explain the main table on a terminal."""
@@ -74,10 +74,8 @@ class QuestionPage:
     def paragraphs(self, summary: Any) -> list[str]:
         return answers.paragraphs(summary, self.remarks(summary))
 
-    def main_table(self, summary: Any) -> Table:
-        return answers.main_table(summary, self.columns(summary))
-
     def tables(self, summary: Any) -> list[Table]:
+        """Returns the other tables of the page."""
         names = summary.best_first(summary.headline, summary.x)
         counted = summary.question.counted(summary)
         return [
@@ -141,10 +139,6 @@ class QuestionPage:
             )
         return question.summarise(results, reading, runs)
 
-    def numbers(self, summary: Any) -> list[Table]:
-        """Returns the tables of the page."""
-        return [*self.main_tables(summary), *self.tables(summary)]
-
     def sections(self, folder: Path, summary: Any) -> list[Section]:
         """Returns the sections after the numbers."""
         question, runs, results = self.question, summary.folder, summary.results
@@ -159,13 +153,14 @@ class QuestionPage:
     def from_folder(self, folder: Path, reference: str | None = None) -> str:
         """Returns the page about a folder as text. Equal results give equal text."""
         summary = self.summary(folder, reference)
+        tables = [*self.main_tables(summary), *self.tables(summary)]
         return render_page(
             title=self.question.asks,
             about=summary.about(),
             answer=self.answer(summary),
             sections=[
                 Section("", tuple(self.figures(summary))),
-                Section("The numbers", tuple(table for table in self.numbers(summary) if table.rows)),
+                Section("The numbers", tuple(table for table in tables if table.rows)),
                 *self.sections(folder, summary),
             ],
             styles=styles([row.name for row in summary.rows]),

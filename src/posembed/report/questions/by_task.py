@@ -43,12 +43,12 @@ class Page(QuestionPage):
         without = f"Tables that are not in the run folder are left out: {'; '.join(lost)}." if lost else ""
         return [two_seeds(known, summary.spec.init), two_tasks(known), without, *super().paragraphs(summary)]
 
-    def main_table(self, summary: Found) -> Table:
-        return similarity_table(summary.special, MAIN)
+    def main_tables(self, summary: Found) -> list[Table]:
+        return [similarity_table(summary.special, MAIN)]
 
     def extra_tables(self, found: Found) -> Iterator[Table]:
         yield from (similarity_table(found.special, measure) for measure in MEASURES[1:])
-        yield super().main_table(found)
+        yield from super().main_tables(found)
 
     def figures(self, summary: Found) -> Iterator[Picture]:
         drawn = [(row.name, row.similarity) for row in summary.special.by(MAIN)]

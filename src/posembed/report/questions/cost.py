@@ -53,8 +53,8 @@ class Page(QuestionPage):
     def main_tables(self, summary: CostSummary) -> list[Table]:
         return [*answers.tables(summary), *(table for table in (published(summary), known(summary)) if table.rows)]
 
-    def numbers(self, summary: CostSummary) -> list[Table]:
-        return self.main_tables(summary)
+    def tables(self, summary: CostSummary) -> list[Table]:
+        return []
 
     def figures(self, summary: CostSummary) -> Iterator[Picture]:
         described = " ".join(self.answer(summary))
