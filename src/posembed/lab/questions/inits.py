@@ -19,11 +19,6 @@ from posembed.words import called, listed, loss_number
 LOSSES_AVERAGED = 8
 """The number of losses that ``recent`` averages, because the loss of a single batch is noisy. A run keeps about 100."""
 STEPS, *GRADIENTS = metrics("inits", steps=NORMS_AT_START)
-MODELS = {
-    CAUSAL: "The model is causal: it predicts each token from the tokens before it.",
-    MASKED: "The model is masked and bidirectional: it predicts hidden tokens from the tokens on both sides. As in "
-    "BERT, 15% of the tokens are predicted; 80% of these are masked, 10% are random and 10% are unchanged.",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +34,7 @@ class Inits(TrainedQuestion):
     metrics = (LOSS, PERPLEXITY, STEPS, *GRADIENTS, *CHANGES)
     Spec = InitSpec
     ReadingType = InitReading
+    models: Mapping[str, str]
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
         masked = given.get("model") == MASKED
@@ -69,7 +65,7 @@ class Inits(TrainedQuestion):
         return Frame.of(results, values)
 
     def facts(self, found: Found) -> dict[str, Any]:
-        return {"model": MODELS[found.spec.objective]}
+        return {"model": self.models[found.spec.objective]}
 
     def remarks(self, found: Found) -> Iterable[str]:
         reading: Any = found.reading

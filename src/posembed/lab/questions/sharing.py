@@ -30,6 +30,8 @@ class Sharing(TrainedQuestion):
     name = "sharing"
     metrics = (WITHIN, LOSS_WITHIN, PAST, EXACT, TOKENS, LOSS)
     Spec = SharingSpec
+    two_tables: Mapping[str, str]
+    """What a second table gains, by its verdict."""
     names_help = f"What to compare, separated by commas: {', '.join((*TABLES, *SAME_ON_BOTH))}."
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -62,14 +64,7 @@ class Sharing(TrainedQuestion):
         if two is None:
             return
         more = found.row(TWO).position_parameters - found.row(ONE).position_parameters
-        says = {
-            "better": "and writes significantly more targets without a mistake. These runs contradict the claim.",
-            "worse": "and writes significantly fewer targets without a mistake. These runs agree with the claim.",
-            "not significant": "and changes the exact match by no significant amount, so parameters are all that it "
-            "certainly adds.",
-            "unknown": "and these runs cannot tell what it gains.",
-        }[two.verdict]
         yield (
             "Guides call two tables a mistake where one could be shared. The second table adds "
-            f"{more:,} parameters ({more / found.row(ONE).parameters:.1%} of the model) {says}"
+            f"{more:,} parameters ({more / found.row(ONE).parameters:.1%} of the model) {self.two_tables[two.verdict]}"
         )
