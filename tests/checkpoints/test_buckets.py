@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import posembed
-from posembed.layers.relative import relative_buckets
 from posembed.report.checkpoint import facts, render
+from posembed.tables.buckets import bucket_of
 from tiny_models import TEXT, saved, tiny_model
 
 T5 = {"vocab_size": 60, "d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 1, "d_ff": 32}
@@ -33,8 +33,8 @@ def test_every_distance_reads_the_bucket_of_the_formula(
     assert tables
     steps = torch.arange(-1000, 1001)
     for table in tables:
-        buckets = {"buckets": table.table.rows, "max_distance": farthest}
-        expected = relative_buckets(steps, **buckets, bidirectional="decoder" not in table.table.key).tolist()
+        both = "decoder" not in table.table.key
+        expected = bucket_of(steps, table.table.rows, farthest=farthest, both=both).tolist()
         read = [
             next(
                 bucket.row

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from posembed.layers import T5Bias
-from posembed.layers.relative import relative_buckets
+from posembed.tables.buckets import bucket_of
 from together import together
 
 
@@ -32,17 +32,15 @@ def oracle(relative: int, buckets: int, max_distance: int, bidirectional: bool) 
 @settings(max_examples=100)
 @given(st.integers(-5000, 5000), st.sampled_from([8, 20, 32, 64]), st.sampled_from([40, 128, 1000]), st.booleans())
 def test_buckets_are_the_formula(relative: int, buckets: int, max_distance: int, bidirectional: bool) -> None:
-    bucket = relative_buckets(
-        torch.tensor(relative), buckets=buckets, max_distance=max_distance, bidirectional=bidirectional
-    )
+    bucket = bucket_of(torch.tensor(relative), buckets, farthest=max_distance, both=bidirectional)
     assert bucket.item() in oracle(relative, buckets, max_distance, bidirectional)
 
 
 def test_known_buckets() -> None:
     both = {0: 0, -1: 1, 1: 17, -8: 8, -12: 9, -17: 10, -33: 12, -65: 14, -128: 15, 128: 31}  # a step inside each
-    assert relative_buckets(torch.tensor(list(both))).tolist() == list(both.values())
+    assert bucket_of(torch.tensor(list(both)), 32).tolist() == list(both.values())
     causal = {5: 0, 0: 0, -1: 1, -15: 15, -16: 16, -32: 21, -64: 26, -128: 31, -100_000: 31}
-    assert relative_buckets(torch.tensor(list(causal)), bidirectional=False).tolist() == list(causal.values())
+    assert bucket_of(torch.tensor(list(causal)), 32, both=False).tolist() == list(causal.values())
 
 
 @together("bidirectional", [True, False])
@@ -52,7 +50,7 @@ def test_buckets_are_transformers_bit_for_bit(bidirectional: bool, buckets: int,
     t5 = pytest.importorskip("transformers.models.t5.modeling_t5")
     relative = torch.arange(-3000, 3001)
     theirs = t5.T5Attention._relative_position_bucket(relative, bidirectional, buckets, max_distance)
-    ours = relative_buckets(relative, buckets=buckets, max_distance=max_distance, bidirectional=bidirectional)
+    ours = bucket_of(relative, buckets, farthest=max_distance, both=bidirectional)
     assert torch.equal(ours, theirs)
 
 

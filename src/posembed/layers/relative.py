@@ -6,8 +6,6 @@ distances share the last bucket, so a text longer than the training texts needs 
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -16,29 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, wide
 from posembed.settings import Count, NotNegative
-
-
-def relative_buckets(
-    relative: Tensor, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
-) -> Tensor:
-    """Returns the bucket (int64, 0 .. buckets - 1) of each difference in ``relative``, key minus query position.
-
-    Half of the buckets hold one distance each; the others are spaced logarithmically up to max_distance. If
-    bidirectional, the lower half is for keys before the query and the upper half for keys after it. Otherwise all
-    keys after the query share bucket 0.
-    """
-    after = torch.zeros_like(relative)
-    if bidirectional:
-        buckets //= 2
-        after = (relative > 0).long() * buckets
-        distance = relative.abs()
-    else:
-        distance = (-relative).clamp(min=0)
-    exact = buckets // 2
-    # In float32 and in T5's order of operations, because powers of two lie on the edge of a bucket.
-    logarithm = torch.log(distance.float() / exact) / math.log(max_distance / exact)
-    shared = exact + (logarithm.clamp(min=0) * (buckets - exact)).long()
-    return after + torch.where(distance < exact, distance, shared.clamp(max=buckets - 1))
+from posembed.tables.buckets import bucket_of
 
 
 class T5Bias(ScoreBias):
@@ -101,9 +77,7 @@ class T5Bias(ScoreBias):
         Beyond these distances the bias is constant. Looking it up avoids computing a logarithm for each pair.
         """
         relative = torch.arange(-self.max_distance, self.max_distance + 1, device=device)
-        bucket = relative_buckets(
-            relative, buckets=self.buckets, max_distance=self.max_distance, bidirectional=self.bidirectional
-        )
+        bucket = bucket_of(relative, self.buckets, farthest=self.max_distance, both=self.bidirectional)
         return wide(F.embedding(bucket, self.bucket_weight))
 
     def formula(self, device: torch.device) -> Formula:
