@@ -223,13 +223,16 @@ def along_both(rows: Tensor, grid: tuple[int, int], *, method: TextMethod) -> Te
     return rows
 
 
-TEXT_METHODS: Mapping[str, TextMethod] = {
-    "truncate": truncate,
-    "tile": tile,
+STRETCHED: Mapping[str, TextMethod] = {
     "linear": partial(interpolate, mode="linear", align_corners=False),
     "linear-corners": partial(interpolate, mode="linear", align_corners=True),
     "cubic": partial(interpolate, mode="cubic", align_corners=False),
     "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
+}
+TEXT_METHODS: Mapping[str, TextMethod] = {
+    "truncate": truncate,
+    "tile": tile,
+    **STRETCHED,
     "stretch": stretch,
     "hierarchical": hierarchical,
     "random": random_rows,
@@ -238,7 +241,7 @@ TEXT_METHODS: Mapping[str, TextMethod] = {
     "longformer": tile,
     "long-clip": stretch,
     "bert4keras": hierarchical,
-    "open-clip": partial(interpolate, mode="linear", align_corners=False),
+    "open-clip": STRETCHED["linear"],
 }
 """The names that ``method=`` accepts for positions in a line."""
 
@@ -259,24 +262,15 @@ GRID_METHODS: Mapping[str, GridMethod] = {
 }
 """The names that ``method=`` accepts for positions on a grid."""
 
-LINE_METHODS: Mapping[str, TextMethod] = {
-    "linear": partial(interpolate, mode="linear", align_corners=False),
-    "linear-corners": partial(interpolate, mode="linear", align_corners=True),
-    "cubic": partial(interpolate, mode="cubic", align_corners=False),
-    "cubic-corners": partial(interpolate, mode="cubic", align_corners=True),
-    "nearest": nearest,
-    "truncate": truncate,
-    "tile": tile,
-}
+LINE_METHODS: Mapping[str, TextMethod] = {**STRETCHED, "nearest": nearest, "truncate": truncate, "tile": tile}
 """The names that ``method=`` accepts for one axis of images, frames, frequencies or coordinates."""
 
 DIFFERENCE_METHODS: Mapping[str, TextMethod] = {
-    "linear": partial(interpolate, mode="linear", align_corners=False),
-    "cubic": partial(interpolate, mode="cubic", align_corners=False),
+    "linear": STRETCHED["linear"],
+    "cubic": STRETCHED["cubic"],
     "geometric": geometric,
     "extend": extend,
-    # SAM's ``get_rel_pos``.
-    "sam": partial(interpolate, mode="linear", align_corners=False),
+    "sam": STRETCHED["linear"],  # SAM's ``get_rel_pos``
 }
 """The names that ``method=`` accepts for one relative axis."""
 
