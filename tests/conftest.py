@@ -52,13 +52,13 @@ def pytest_configure(config: pytest.Config) -> None:
         import perturbed
 
         perturbed.perturb()
-    if config.getoption("--shapes"):  # at run time they are strings, whose names only this option defines
-        import builtins
-
+    if config.getoption("--shapes"):  # else posembed has its own classes of these names, without jaxtyping's checks
         import jaxtyping
 
+        import posembed.arguments
+
         for name in ("Float", "Integer", "Shaped"):
-            setattr(builtins, name, getattr(jaxtyping, name))
+            setattr(posembed.arguments, name, getattr(jaxtyping, name))
         checked = ["layers", "positions.from_layout", "positions.samplers", "inputs.text", "inputs.vit"]
         modules = [f"posembed.{name}" for name in checked]
         jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")

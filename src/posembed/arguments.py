@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import cache, wraps
 from numbers import Real
 from types import FunctionType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 from weakref import WeakKeyDictionary
 
 import torch
@@ -236,35 +236,36 @@ def _that(words: str, fits: Callable[[Any], Any]) -> Any:
     return Annotated[Any, AfterValidator(check), Words(words)]
 
 
-class Shaped:
-    """Replaces jaxtyping's class of this name in annotations, because jaxtyping is not a dependency."""
+if TYPE_CHECKING:
+    from jaxtyping import Float as Float
+    from jaxtyping import Integer as Integer
+    from jaxtyping import Shaped as Shaped
+else:  # jaxtyping is not a dependency
 
-    words, fits = "", staticmethod(lambda tensor: True)
+    class Shaped:
+        """Stands for jaxtyping's class of this name: ``Shaped[Tensor, "B L"]`` is a tensor of this rank."""
 
-    def __class_getitem__(cls, of: tuple[Any, str]) -> Any:
-        names = of[1].split()
-        rank, more = len(names) - ("..." in names), "..." in names
+        words, fits = "", staticmethod(lambda tensor: True)
 
-        shape = f"({', '.join(names)}{',' * (len(names) == 1)})"
-        return _that(
-            f"a tensor{cls.words} {shape}",
-            lambda value: (
-                isinstance(value, Tensor) and (value.dim() >= rank if more else value.dim() == rank) and cls.fits(value)
-            ),
-        )
+        def __class_getitem__(cls, of: tuple[Any, str]) -> Any:
+            names = of[1].split()
+            rank, more = len(names) - ("..." in names), "..." in names
 
+            def fits(value: Any) -> bool:
+                ranked = isinstance(value, Tensor) and (value.dim() >= rank if more else value.dim() == rank)
+                return ranked and cls.fits(value)
 
-class Float(Shaped):
-    words, fits = " of floats", staticmethod(lambda tensor: tensor.is_floating_point())
+            return _that(f"a tensor{cls.words} ({', '.join(names)}{',' * (len(names) == 1)})", fits)
 
+    class Float(Shaped):
+        words, fits = " of floats", staticmethod(Tensor.is_floating_point)
 
-class Integer(Shaped):
-    words, fits = (
-        " of integers",
-        staticmethod(
-            lambda tensor: not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-        ),
-    )
+    class Integer(Shaped):
+        words = " of integers"
+
+        @staticmethod
+        def fits(tensor: Tensor) -> bool:
+            return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
 
 
 _READ = {"Float": Float, "Integer": Integer, "Shaped": Shaped, "int": Whole}

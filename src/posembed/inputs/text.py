@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from posembed.arguments import ChecksCalls
+from posembed.arguments import ChecksCalls, Float, Integer, Shaped
 from posembed.errors import ArgumentError
 from posembed.inputs.base import InputLayer
 from posembed.layers.base import fill_
@@ -19,9 +19,6 @@ from posembed.positions.from_layout import consecutive, require_fit
 from posembed.settings import Count, NotNegative
 from posembed.tables.layout import PADDING, TableLayout
 from posembed.torch_internals import is_as_written, runs_forward_alone
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer, Shaped
 
 FAIRSEQ_PAD_ID = 1
 """The padding token of every dictionary that fairseq makes."""

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from posembed.arguments import Float
 from posembed.errors import ArgumentError
 from posembed.inputs.base import Declaration, InputLayer
 from posembed.layers.images.grid import LearnedGridEmbedding
 from posembed.settings import Count, Pair, Probability
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 class ViTInput(InputLayer):

@@ -13,20 +13,18 @@ position and attends by content alone, so that the model can find a distant pass
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from annotated_types import Ge, Le
 from torch import Tensor, nn
 
+from posembed.arguments import Float
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible, wide
 from posembed.settings import MOST, Amount, Count, NotNegative
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 FITTED_FROM = 4
 """The first distance used for fitting the line; nearer distances are excluded."""

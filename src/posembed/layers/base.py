@@ -16,21 +16,18 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.arguments import ChecksCalls
+from posembed.arguments import ChecksCalls, Float, Integer
 from posembed.errors import ArgumentError, CallError
 from posembed.positions.checks import require_floats
 from posembed.positions.from_layout import given_or_consecutive, require_heads_fit, require_text_length
 from posembed.settings import Amount, Count, Pair, Probability
 from posembed.tables.rows import table_rows
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
 
 LayerT = TypeVar("LayerT", bound=nn.Module)
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -7,20 +7,16 @@ up to the learned threshold L, it is divided by L instead, so that in short text
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from posembed.arguments import Float, Integer
 from posembed.layers.base import fill_
 from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, wide
 from posembed.positions.checks import as_int64
 from posembed.settings import Count, Positive
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
 
 EPSILON = 1e-6
 """The number added to the denominator, as in the authors' code."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from posembed.arguments import Float
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, adopted, copy_with, fill_, refuse_given
 from posembed.positions.checks import check_offset, check_positions, no_row, require_integers
@@ -21,9 +22,6 @@ from posembed.tables.layout import PADDING, TableLayout
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 from posembed.tables.rows import table_rows
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 LearnedT = TypeVar("LearnedT", bound="LearnedPositionalEmbedding")
 

@@ -9,18 +9,16 @@ sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c) (equation 6). E
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.arguments import Float, Shaped
 from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding, fill_
 from posembed.settings import Count, Positive
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Shaped
 
 Start = Literal["zero", "uniform"]
 

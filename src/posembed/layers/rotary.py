@@ -8,11 +8,12 @@ the product of q and k only through the distance between two tokens. Two pairing
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from posembed.arguments import Float
 from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding
 from posembed.layers.lookup import PIECE, on_large_pages
@@ -20,9 +21,6 @@ from posembed.layers.rotary_scaling import Factor, RotaryScaling
 from posembed.positions.from_layout import text_lengths
 from posembed.settings import Amount, Positive, Whole
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 Pairing = Literal["half_split", "interleaved"]
 

@@ -7,19 +7,16 @@ The dense bias evaluates the formula for all pairs at once. FlexAttention evalua
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from posembed.arguments import Float, Integer
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod
 from posembed.positions.checks import as_int64, require_whole
 from posembed.settings import Count
 from posembed.torch_internals import is_being_recorded, transforms_are_active
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
 
 Formula = Callable[[Tensor, Tensor, Tensor], Tensor]
 """Maps head, query position and key position (integers that broadcast) to the bias (float32 or wider)."""

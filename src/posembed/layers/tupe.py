@@ -12,12 +12,12 @@ All layers share the rows p, U_q and U_k, so a model computes the second term on
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.arguments import Float, Integer
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, ScoreMod, fill_
 from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, require_divisible, wide
@@ -25,9 +25,6 @@ from posembed.positions.checks import check_positions
 from posembed.settings import Count, NotNegative
 from posembed.tables.fill import STD
 from posembed.torch_internals import is_being_recorded
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
 
 AUTHORS_WIDTH = 768
 """The width of the authors' models, in which U has a scale of .02 at the start."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from posembed.arguments import ChecksCalls
+from posembed.arguments import ChecksCalls, Float
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, RotationEncoding
 from posembed.nn.cache import KeyValueCache
@@ -20,8 +20,6 @@ from posembed.settings import Count, Probability
 from posembed.torch_internals import linear_of_one_row, runs_forward_alone
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
     from posembed.nn.memory import Memory
 
 

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from posembed.arguments import ChecksCalls
+from posembed.arguments import ChecksCalls, Float
 from posembed.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-
     from posembed.nn.memory import Memory
 
 

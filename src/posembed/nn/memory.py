@@ -7,12 +7,11 @@ of the encoder already hold their positions, and a token of the target has no po
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from posembed.arguments import ChecksCalls
+from posembed.arguments import ChecksCalls, Float
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
@@ -21,9 +20,6 @@ from posembed.nn.per_layer import PerLayer
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.from_layout import text_lengths
 from posembed.settings import Count, Probability
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 

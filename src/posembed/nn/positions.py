@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from posembed.arguments import ChecksCalls
+from posembed.arguments import ChecksCalls, Shaped
 from posembed.errors import ArgumentError
 from posembed.layers.base import Content, PositionEncoding, RotationEncoding, reads_content
 from posembed.layers.images.grid import ImageEncoding
@@ -33,8 +33,6 @@ from posembed.positions.from_layout import changes_of_segment, consecutive, from
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
-    from jaxtyping import Shaped
-
     from posembed.nn.memory import Memory
 
 Project = Callable[[Tensor], Tensor]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from posembed.arguments import checks_arguments
+from posembed.arguments import Float, checks_arguments
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attention import Attention, Linear, Positioned, require_fitting
@@ -24,9 +24,6 @@ from posembed.nn.memory import CrossAttention, Memory, require_acting
 from posembed.nn.positions import Positions
 from posembed.settings import Count, Probability
 from posembed.torch_internals import transforms_are_active
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 Norm = Literal["pre", "post"]
 FeedForward = Literal["gelu", "swiglu"]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from posembed.arguments import checks_arguments, explains_errors
+from posembed.arguments import Integer, Shaped, checks_arguments, explains_errors
 from posembed.errors import ArgumentError
 from posembed.positions.checks import (
     as_int64,
@@ -20,9 +19,6 @@ from posembed.positions.checks import (
     require_whole,
 )
 from posembed.settings import Amount, Count
-
-if TYPE_CHECKING:
-    from jaxtyping import Integer, Shaped
 
 
 @explains_errors

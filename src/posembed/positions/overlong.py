@@ -5,19 +5,14 @@ Positions are never taken modulo the table's length: under full attention two to
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from posembed.arguments import checks_arguments
+from posembed.arguments import Shaped, checks_arguments
 from posembed.errors import ArgumentError
 from posembed.positions.checks import check_offset
 from posembed.positions.from_layout import consecutive
 from posembed.settings import Amount, Count
-
-if TYPE_CHECKING:
-    from jaxtyping import Shaped
 
 
 @checks_arguments

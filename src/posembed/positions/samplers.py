@@ -7,19 +7,15 @@ use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from posembed.arguments import checks_arguments
+from posembed.arguments import Float, Integer, checks_arguments
 from posembed.errors import ArgumentError
 from posembed.settings import Amount, Count, NotNegative
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
-
 
 Source = torch.Generator | None
 """The source of random numbers; None means torch's default generator, on the CPU."""

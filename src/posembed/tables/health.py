@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from posembed.arguments import checks_arguments
+from posembed.arguments import Float, checks_arguments
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.rare_rows import (
@@ -29,9 +28,6 @@ from posembed.tables.rare_rows import (
 from posembed.tables.rows import table_rows
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.sources import Table, table_in
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 SIGMAS = 6
 """The number of standard deviations beyond which a value is not noise. Normal noise exceeds 6 twice in 10^9."""

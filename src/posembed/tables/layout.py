@@ -33,18 +33,15 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from posembed.arguments import checks_arguments, explains_errors
+from posembed.arguments import Float, checks_arguments, explains_errors
 from posembed.errors import ArgumentError
 from posembed.settings import Amount, Count, Pair
 from posembed.tables.rows import as_table, table_rows
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 PADDING = -1
 """The position of a padding token, -1: pass it as ``padding=`` to ``posembed.positions.from_mask`` or

@@ -12,17 +12,14 @@ a layer share one table, and its rows start at 0.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from posembed.arguments import Float
 from posembed.layers.base import Content, PositionEncoding, fill_
 from posembed.layers.score_bias import wide
 from posembed.settings import Count, NotNegative
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 def contents(q: Tensor, k: Tensor) -> Float[Tensor, "B H Lq Lk"]:

@@ -19,19 +19,16 @@ round float32 to TF32, in which numbers near -3,000 are 2 apart.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.arguments import Float
 from posembed.layers.base import Content, PositionEncoding, fill_
 from posembed.layers.score_bias import in_full_precision, wide
 from posembed.settings import Count
 from posembed.tables.fill import STD
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 def add_differences(

@@ -15,20 +15,17 @@ multiplications as Q K^T, one step per chunk, and memory for (B, H, L, L) number
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.arguments import Float
 from posembed.errors import ArgumentError
 from posembed.layers.base import Content, PositionEncoding, fill_
 from posembed.layers.score_bias import in_full_precision, require_divisible, wide
 from posembed.settings import Count
 from posembed.tables.fill import STD
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 CHUNK = 64
 """The number of keys in a chunk."""

@@ -12,12 +12,11 @@ ids, so that padding and caches work as with other ids. Without ids, every N tok
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from posembed.arguments import Float, Integer
 from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, ScoreMod, fill_
 from posembed.layers.rotary import RotaryEmbedding
@@ -26,9 +25,6 @@ from posembed.positions.checks import as_int64, check_positions
 from posembed.settings import Count, NotNegative, Probability
 from posembed.tables.fill import initial_rows
 from posembed.tables.layout import TableLayout
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
 
 
 class BilevelEncoding(InputEncoding):

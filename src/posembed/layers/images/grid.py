@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from posembed.arguments import checked
+from posembed.arguments import Float, Integer, checked
 from posembed.errors import ArgumentError, PositionError
 from posembed.layers.base import InputEncoding, PositionEncoding, adopted, copy_with, fill_, refuse_given
 from posembed.positions.checks import check_positions
@@ -20,9 +20,6 @@ from posembed.tables.layout import TableLayout
 from posembed.tables.modules import table_of_module, table_of_state_dict
 from posembed.tables.resize import resize_table
 from posembed.tables.rows import table_rows
-
-if TYPE_CHECKING:
-    from jaxtyping import Float, Integer
 
 
 def cells_of(position_ids: Tensor, grid: tuple[int, int], special: int) -> tuple[Tensor, Tensor]:

@@ -8,19 +8,16 @@ of the pairs to each axis; mixed frequencies are learned, with any direction in 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from posembed.arguments import Float
 from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding, fill_
 from posembed.layers.images.grid import ImageEncoding, cells_of
 from posembed.layers.rotary import rotary_frequencies, rotate
 from posembed.settings import Amount, Count, Pair, Positive
-
-if TYPE_CHECKING:
-    from jaxtyping import Float
 
 
 class AxialRotaryEmbedding(ImageEncoding, RotationEncoding):
