@@ -63,17 +63,13 @@ class TableCallback(TrainerCallback):
             self.monitor = TableMonitor(table)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._log(state, control)
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._log(state, control)
-
-    def _log(self, state: Any, control: Any) -> None:
         if control.should_log and state.is_world_process_zero:
             now = self.monitor.state()
             self.history.append({"step": float(state.global_step), **now})
             self.trainer.log({PREFIX + name: value for name, value in now.items()})
             control.should_log = True  # log turns it off, and the Trainer has its own numbers still to log
+
+    on_epoch_end = on_step_end
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.is_world_process_zero:

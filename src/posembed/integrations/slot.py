@@ -21,6 +21,7 @@ from posembed.integrations.saved import acts_in_attention, described
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
+from posembed.nn.per_layer import draws_positions
 from posembed.positions.checks import check_of, require_integers
 
 ENDLESS = 2**40
@@ -254,7 +255,7 @@ def _of_texts(
         mask = mask.expand(batch, -1)
     packs = slot.causal and position_ids is not None
     asked = kwargs.get("use_cache")
-    drawn = position_ids is None and slot.training and _draws_positions(encoding)
+    drawn = position_ids is None and slot.training and draws_positions(encoding)
     if drawn:
         if slot.causal and (caches or asked):
             raise ArgumentError(
@@ -381,7 +382,3 @@ def is_checkpointing(base: PreTrainedModel) -> bool:
     named_anew = hasattr(PreTrainedModel, "is_activation_checkpointing")
     reruns = base.is_activation_checkpointing if named_anew else base.is_gradient_checkpointing
     return reruns or any(isinstance(module, CheckpointWrapper) for module in base.modules())
-
-
-def _draws_positions(encoding: PositionEncoding) -> bool:
-    return type(encoding).training_positions is not PositionEncoding.training_positions

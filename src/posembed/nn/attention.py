@@ -115,7 +115,7 @@ class Positioned(ChecksCalls, nn.Module):
                     f"{type(positions).__name__}. Pass numbers as position_ids"
                 )
             layout = (position_ids, mask, segment_ids, cu_seqlens, text_length, cache, memory, memory_mask)
-            if any(given is not None for given in layout) or not _is_zero(offset):
+            if any(given is not None for given in layout) or isinstance(offset, Tensor) or offset != 0:
                 raise ArgumentError(
                     "positions hold the position_ids, offset, mask, segments, text_length, cache and memory; pass "
                     "these to Positions"
@@ -324,7 +324,3 @@ def require_fitting(
             f"{encoding} is for causal models, but an encoder attends in both directions; choose another encoding or "
             "use a decoder"
         )
-
-
-def _is_zero(offset: int | Tensor) -> bool:
-    return not isinstance(offset, Tensor) and offset == 0

@@ -53,7 +53,7 @@ class PerLayer(PositionEncoding):
         """Each encoding once, so that a state dict holds its values once."""
         self.order = tuple(distinct.index(each) for each in encodings)
         """The index in ``distinct`` of each layer's encoding."""
-        if sum(map(_draws, distinct)) > 1:
+        if sum(map(draws_positions, distinct)) > 1:
             raise ArgumentError(f"at most one of the encodings may draw positions in training; got {distinct}")
 
     def in_place(self, layer: int) -> PositionEncoding:
@@ -62,7 +62,7 @@ class PerLayer(PositionEncoding):
 
     def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Returns the positions that one of the encodings draws, or else positions that count from 0."""
-        drawing: Any = next(filter(_draws, each_of(self)), super())
+        drawing: Any = next(filter(draws_positions, each_of(self)), super())
         return drawing.training_positions(batch, length, generator)
 
     def table(self) -> Tensor | None:
@@ -91,7 +91,7 @@ class PerLayer(PositionEncoding):
         return f"{type(self).__name__}([{', '.join(repr(self.in_place(layer)) for layer in range(len(self.order)))}])"
 
 
-def _draws(encoding: PositionEncoding) -> bool:
+def draws_positions(encoding: PositionEncoding) -> bool:
     return type(encoding).training_positions is not PositionEncoding.training_positions
 
 

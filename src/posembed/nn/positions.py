@@ -169,7 +169,9 @@ class Positions(ChecksCalls, in_a_pass=True):
         return view
 
     def _with(self, encoding: PositionEncoding) -> Positions:
-        """Returns these Positions with one of the encodings of a PerLayer."""
+        """Returns these Positions with one of the encodings of a PerLayer, or themselves without a PerLayer."""
+        if encoding is self.encoding:
+            return self
         if encoding not in self._views:
             view = self._views[encoding] = copy.copy(self)
             view.encoding, view._views = encoding, {}
@@ -262,35 +264,29 @@ class Positions(ChecksCalls, in_a_pass=True):
         """
         here = self.encoding.in_layer(project)
         if self._alone is None or dense:
-            return self._attend(here, q, k, v, of_tokens, dense=dense)
+            bias = None if reads_content(here) else self._bias_in(here, v.size(-1), dense=dense)
+            return self._attend(here, q, k, v, of_tokens, bias)
         lengths = [text._length for text in self._alone]
         parts = [t.transpose(1, 2).flatten(0, 1).split(lengths) for t in (q, k, v)]  # (L, H, d) of each text
         values = [None] * len(lengths) if of_tokens is None else of_tokens.flatten(0, 1).split(lengths)
-        biases: dict[Positions, Bias | None] = {}
+        biases = (
+            {}
+            if reads_content(here)
+            else {text: text._bias_in(here, v.size(-1)) for text in dict.fromkeys(self._alone)}
+        )
         outputs = []
         for text, own, *of_text in zip(self._alone, values, *parts, strict=True):
             q, k, v = (part.transpose(0, 1).unsqueeze(0) for part in of_text)
-            y = text._attend(here, q, k, v, None if own is None else own.unsqueeze(0), biases=biases)
+            y = text._attend(here, q, k, v, None if own is None else own.unsqueeze(0), biases.get(text))
             outputs.append(y.squeeze(0).transpose(0, 1))
         return torch.cat(outputs).unflatten(0, self.shape).transpose(1, 2)
 
     def _attend(
-        self,
-        here: PositionEncoding,
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        of_tokens: Tensor | None,
-        *,
-        dense: bool = False,
-        biases: dict[Positions, Bias | None] | None = None,
+        self, here: PositionEncoding, q: Tensor, k: Tensor, v: Tensor, of_tokens: Tensor | None, bias: Bias | None
     ) -> Tensor:
-        """Attends with the bias of ``here``, the encoding in one layer. ``biases`` caches shared biases."""
-        biases = {} if biases is None else biases
+        """Attends with ``here``, the encoding in one layer, and its bias, which depends on positions alone."""
         if not reads_content(here):
-            if self not in biases:
-                biases[self] = self._bias_in(here, v.size(-1), dense=dense)
-            return attend(q, k, v, biases[self], causal=self.is_causal, window=self.encoding.window)
+            return attend(q, k, v, bias, causal=self.is_causal, window=self.encoding.window)
         with in_full_precision(q.device):
             q, k, scores = here.at_content(q, k, self.content(of_tokens))
             if scores is not None:
@@ -311,20 +307,11 @@ class Positions(ChecksCalls, in_a_pass=True):
         """Computes the bias that all layers share, once for all of them."""
         if self.across is not None:
             self.across.share_bias(head_dim)
-        if isinstance(self.encoding, PerLayer):
-            for each in self.encoding.distinct:
-                self._with(each)._share_bias(head_dim)  # type: ignore[arg-type]
-        else:
-            self._share_bias(head_dim)
-
-    def _share_bias(self, head_dim: int) -> None:
-        if reads_content(self.encoding):
-            return
-        if self._alone is None:
-            self._shared = (self._bias_of(self.encoding, head_dim, dense=False),)
-            return
-        for text in dict.fromkeys(self._alone):
-            text._share_bias(head_dim)
+        for each in each_of(self.encoding):
+            here = self._with(each)
+            for text in dict.fromkeys(here._alone or [here]):
+                if not reads_content(each):
+                    text._shared = (text._bias_of(each, head_dim, dense=False),)
 
     def _bias_in(self, here: PositionEncoding, head_dim: int, *, dense: bool = False) -> Bias | None:
         """Returns the bias of ``here``, the encoding in one layer: the shared bias if all layers have the same."""
