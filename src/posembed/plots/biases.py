@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from posembed.plots.canvas import axes_at, heading, new_figure
+from posembed.plots.canvas import page
 from posembed.plots.heat import heat, strongest
 from posembed.plots.style import INK, MUTED, TEXT, WIDTH, styles
 from posembed.plots.ticks import fix_ticks, label_line_ends, whole_numbers
@@ -35,26 +35,26 @@ def bias_maps(biases: Tensor, height: Tensor, width: Tensor) -> Figure:
     heads = min(biases.shape[1], MOST_MAPS)
     side, between, above = 106, 32, 24
     tall = side * min(max(len(height) / len(width), 0.3), 3.0)
-    figure = new_figure(TOP + math.ceil(heads / 3) * (tall + above + 22) + 8)
+    panels = page(TOP + math.ceil(heads / 3) * (tall + above + 22) + 8)
     largest = strongest(biases)
-    heading(figure, f"strongest colours: ± {largest:.2g}", left=30, fontsize=TEXT - 1, color=MUTED)
+    panels.heading(f"strongest colours: ± {largest:.2g}", left=30, fontsize=TEXT - 1, color=MUTED)
     right, bottom = int(width[-1]) + 0.5, int(height[-1]) + 0.5
     extent = (int(width[0]) - 0.5, right, bottom, int(height[0]) - 0.5)
     for head in range(heads):
         left, top = 30 + (head % 3) * (side + between), TOP + above + (head // 3) * (tall + above + 22)
         title = f"head {head}: mean {biases[:, head].mean().item():.2g}"
-        axes = axes_at(figure, left=left, top=top, width=side, height=tall, title=title)
+        axes = panels.at(left=left, top=top, width=side, height=tall, title=title)
         heat(axes, biases[:, head].reshape(len(height), len(width)), largest, extent=extent)
-    return figure
+    return panels.axes
 
 
 def bias_lines(biases: Tensor, differences: Tensor) -> Figure:
     """Draws a line for each head. biases: (N, H). differences: (N,)."""
-    figure = new_figure(200)
-    axes = axes_at(figure, left=LEFT, top=20, width=WIDTH - LEFT - ROOM, height=136, x="difference", grid="y")
+    panels = page(200)
+    axes = panels.at(left=LEFT, top=20, width=WIDTH - LEFT - ROOM, height=136, x="difference", grid="y")
     draw_heads(axes, differences.double(), biases)
     whole_numbers(axes.xaxis, 6)
-    return figure
+    return panels.axes
 
 
 def bucket_lines(buckets: Sequence[Bucket], biases: Tensor) -> Figure:
@@ -73,10 +73,10 @@ def bucket_lines(buckets: Sequence[Bucket], biases: Tensor) -> Figure:
             for at in differences.tolist()
         ]
     )
-    figure = new_figure(330)
+    panels = page(330)
     where = {"left": LEFT, "width": WIDTH - LEFT - ROOM}
-    above = axes_at(figure, top=20, height=104, title="row of the table", grid="y", **where)
-    below = axes_at(figure, top=156, height=126, title="bias", x="difference", grid="y", **where)
+    above = panels.at(top=20, height=104, title="row of the table", grid="y", **where)
+    below = panels.at(top=156, height=126, title="bias", x="difference", grid="y", **where)
     above.step(differences.tolist(), rows.tolist(), where="mid", color=INK, linewidth=1.1)
     draw_heads(below, differences.double(), biases[rows], steps=True)
     for axes in (above, below):
@@ -88,7 +88,7 @@ def bucket_lines(buckets: Sequence[Bucket], biases: Tensor) -> Figure:
         fix_ticks(axes.xaxis, shown)
         axes.xaxis.minorticks_off()
     whole_numbers(above.yaxis, 4)
-    return figure
+    return panels.axes
 
 
 def draw_heads(axes: Axes, differences: Tensor, biases: Tensor, *, steps: bool = False) -> None:
@@ -113,14 +113,13 @@ def draw_heads(axes: Axes, differences: Tensor, biases: Tensor, *, steps: bool =
 
 def layer_line(tables: Sequence[Tensor]) -> Figure:
     """Draws the root mean square of the table of each layer."""
-    figure = new_figure(160)
-    axes = axes_at(
-        figure, left=LEFT, top=20, width=WIDTH - LEFT - 20, height=96, title="root mean square", x="layer", grid="y"
-    )
+    panels = page(160)
+    where = {"left": LEFT, "top": 20, "width": WIDTH - LEFT - 20, "height": 96}
+    axes = panels.at(title="root mean square", x="layer", grid="y", **where)
     scales = [table.double().square().mean().sqrt().item() for table in tables]
     axes.plot(range(len(scales)), scales, color=INK, linewidth=1.1, marker="o", markersize=4)
     axes.set_ylim(0, 1.15 * max(scales) or 1.0)
     axes.set_xlim(-0.5, len(scales) - 0.5)
     whole_numbers(axes.xaxis, 6)
     axes.yaxis.set_major_locator(MaxNLocator(3))
-    return figure
+    return panels.axes

@@ -37,9 +37,6 @@ def lengths(comparison: Any, *, trained: int | None = None, ax: Axes | None = No
         ax: the Axes to draw on. None means a new figure. The names are to the right of the Axes.
         title: as in ``heatmap``.
 
-    Returns:
-        The Axes.
-
     Raises:
         ArgumentError: ``comparison``, ``trained`` or ``ax`` has the wrong type, or there is no perplexity.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from posembed.plots.canvas import axes_at, new_figure, room_for
+from posembed.plots.canvas import page, room_for
 from posembed.plots.style import DOTS, MUTED, WIDTH, styles
 from posembed.plots.ticks import label_line_ends, tick_heights
 from posembed.statistics import Estimate
@@ -33,21 +33,13 @@ def by_position_figure(panels: Sequence[Panel], names: Sequence[str], *, steps: 
     and neither is a single name. steps: whether the positions are training steps, on a logarithmic scale.
     """
     name_of_x = "training step (log scale)" if steps else "position"
-    figure, drawn = new_figure(EACH * len(panels) + 24), styles(names)
+    whole, drawn = page(EACH * len(panels) + 24), styles(names)
     named = {name for panel in panels for name in panel.lines if name and len(names) > 1}
     room = room_for(named)
     last = max((p for panel in panels for line in panel.lines.values() for p in line), default=0)
     for index, panel in enumerate(panels):
-        axes = axes_at(
-            figure,
-            left=44,
-            top=26 + index * EACH,
-            width=WIDTH - 44 - room,
-            height=EACH - 58,
-            title=panel.title,
-            x=name_of_x if index == len(panels) - 1 else "",
-            grid="y",
-        )
+        where = {"left": 44, "top": 26 + index * EACH, "width": WIDTH - 44 - room, "height": EACH - 58}
+        axes = whole.at(title=panel.title, x=name_of_x if index == len(panels) - 1 else "", grid="y", **where)
         for name, line in panel.lines.items():
             style, means = drawn[name], [estimate.value for estimate in line.values()]
             axes.plot(list(line), means, color=style.colour, linestyle=style.line, linewidth=1.4)
@@ -72,4 +64,4 @@ def by_position_figure(panels: Sequence[Panel], names: Sequence[str], *, steps: 
             tick_heights(axes)
         ends = [(list(panel.lines[name].values())[-1].value, name) for name in panel.lines if name in named]
         label_line_ends(axes, [(end, name, drawn[name].colour) for end, name in ends])
-    return figure
+    return whole.axes

@@ -23,12 +23,6 @@ TITLE = TEXT + 3
 """The height of a line of a title."""
 
 
-def new_figure(height: float) -> Figure:
-    """Returns a figure WIDTH wide. It does not use pyplot, which would keep the figure and might open a window."""
-    how: dict[str, Any] = {"layout": "none"}  # whatever rcParams say
-    return Figure(figsize=(WIDTH / 72, height / 72), facecolor="none", **how)
-
-
 _FOR_PAGES: ContextVar[bool] = ContextVar("_FOR_PAGES", default=False)
 _SHOWN: ContextVar[list[Figure]] = ContextVar("_SHOWN")
 """The figures of pyplot that the call in progress has made."""
@@ -80,7 +74,7 @@ def figure_of(draw: Callable[..., Axes], *args: Any, **how: Any) -> Figure:
 def shown_figure(height: float) -> Figure:
     """Returns a white figure, WIDTH wide, that a notebook shows. Without a display, pyplot draws into memory."""
     if _FOR_PAGES.get():
-        return new_figure(height)
+        return page(height).axes
     from matplotlib import pyplot as plt  # imported here, since it chooses how to show figures
 
     figure = plt.figure(figsize=(WIDTH / 72, height / 72), facecolor="white", layout="none")
@@ -132,7 +126,7 @@ class Panels:
             self.axes.add_axes(place) if isinstance(self.axes, Figure) else self.axes.inset_axes(place), **words
         )
 
-    def heading(self, text: str, *, left: float, top: float, **how: Any) -> None:
+    def heading(self, text: str, *, left: float = 2, top: float = 0, **how: Any) -> None:
         """Writes a line of text. ``top`` is 14 points above the baseline of the text. how: see ``Figure.text``."""
         how = {"fontsize": TEXT, "color": INK, "parse_math": False, **how}
         if isinstance(self.axes, Axes):
@@ -140,9 +134,10 @@ class Panels:
         self.axes.text(left / WIDTH, 1 - (top + 14) / self.height, text, **how)
 
 
-def axes_at(figure: Figure, **where: Any) -> Axes:
-    """Adds axes to a figure, as ``Panels.at`` does."""
-    return Panels(figure, figure.get_figheight() * 72).at(**where)
+def page(height: float) -> Panels:
+    """Returns a figure WIDTH wide. It does not use pyplot, which would keep the figure and might open a window."""
+    how: dict[str, Any] = {"layout": "none"}  # whatever rcParams say
+    return Panels(Figure(figsize=(WIDTH / 72, height / 72), facecolor="none", **how), height)
 
 
 def checked_axes(ax: object) -> Axes:
@@ -190,7 +185,8 @@ def axes_for(
     title = wrapped(title, WIDTH - left - 6)
     top = 12 + TITLE * (title.count("\n") + 1) + lift
     where = {"left": left, "top": top, "width": WIDTH - left - right, "height": height}
-    return axes_at(shown_figure(top + height + 46), title=title, lift=lift, **where, **words)
+    whole = top + height + 46
+    return Panels(shown_figure(whole), whole).at(title=title, lift=lift, **where, **words)
 
 
 def panels_for(ax: object, *, title: str, height: float) -> Panels:
@@ -223,11 +219,6 @@ def key_above(axes: Axes, lines: Sequence[tuple[str, Line2D]], **how: Any) -> No
         text.set(text=name, parse_math=False)
 
 
-def heading(figure: Figure, text: str, *, left: float = 2, top: float = 0, **how: Any) -> None:
-    """Writes a line of text, such as a title, as ``Panels.heading`` does."""
-    Panels(figure, figure.get_figheight() * 72).heading(text, left=left, top=top, **how)
-
-
 def sheet(
     height: float, *, title: str, below: str, right: float, left: float = 40, top: float = 34
 ) -> tuple[Figure, Axes]:
@@ -235,11 +226,11 @@ def sheet(
     title = wrapped(title, WIDTH - 8)
     more = TITLE * title.count("\n")
     top += more
-    figure = new_figure(top + height + 46)
-    axes = axes_at(figure, left=left, top=top, width=WIDTH - left - right, height=height)
-    heading(figure, title, top=more)  # the place of the last line
+    panels = page(top + height + 46)
+    axes = panels.at(left=left, top=top, width=WIDTH - left - right, height=height)
+    panels.heading(title, top=more)  # the place of the last line
     axes.set_xlabel(below, fontsize=TEXT, color=INK)
-    return figure, axes
+    return panels.axes, axes
 
 
 def room_for(names: Iterable[str]) -> float:

@@ -45,9 +45,6 @@ def idea(
             small sinusoidal table. Token rows are random, on the scale of the table.
         key, ax, title: as in ``heatmap``.
 
-    Returns:
-        The Axes.
-
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``; or ``table`` is an encoding, but not a plain learned
             table.

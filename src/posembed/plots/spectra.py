@@ -51,9 +51,6 @@ def spectrum(
         key, ax, title: as in ``heatmap``.
         cumulative: False draws the singular values instead.
 
-    Returns:
-        The Axes.
-
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 

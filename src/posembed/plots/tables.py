@@ -44,9 +44,6 @@ def heatmap(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
         ax: the Axes to draw on. None means a new figure.
         title: replaces the default title. Notes, such as one on rows that cannot be drawn, are appended.
 
-    Returns:
-        The Axes.
-
     Raises:
         ArgumentError: ``table``, ``ax`` or ``title`` has the wrong type, or a module has several tables and ``key``
             names none of them.
@@ -129,9 +126,6 @@ def similarity_by_distance(
         table: as in ``heatmap``, or several tables by name.
         key, ax, title: as in ``heatmap``.
 
-    Returns:
-        The Axes.
-
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
@@ -181,9 +175,6 @@ def norms(
         key, ax, title: as in ``heatmap``.
         marked: the row numbers to mark, such as those that ``posembed.tables.check_table`` reports.
 
-    Returns:
-        The Axes.
-
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.
 
@@ -210,9 +201,6 @@ def neighbours(
     Args:
         table: as in ``heatmap``, or several tables by name.
         key, ax, title: as in ``heatmap``.
-
-    Returns:
-        The Axes.
 
     Raises:
         ArgumentError, CheckpointError: as for ``heatmap``.

@@ -13,7 +13,7 @@ from torch import Tensor
 from posembed.checkpoints.inspect import FEWEST_ROWS, MOST_ROWS, TableReport
 from posembed.checkpoints.position_tables import PositionTable
 from posembed.plots.biases import bias_lines, bias_maps, bucket_lines, layer_line
-from posembed.plots.canvas import axes_at, figure_of, new_figure, room_for_rows
+from posembed.plots.canvas import figure_of, page, room_for_rows
 from posembed.plots.source import Rows
 from posembed.plots.spectra import directions, fourier, spectrum
 from posembed.plots.style import WIDTH
@@ -90,19 +90,19 @@ def relabelled(figure: Figure, name: str) -> Figure:
 
 def along_figure(rows: Rows, marked: Sequence[int], name: str = "row") -> Figure:
     """Draws values, norms, and cosines of neighbours, one below the other."""
-    figure = new_figure(430)
+    panels = page(430)
     left = room_for_rows(rows.values.size(1))
     where: dict[str, Any] = {"left": left, "width": WIDTH - left - 8}
-    heatmap(rows, ax=axes_at(figure, top=26, height=150, **where)).set_xlabel("")
-    norms(rows, marked=marked, ax=axes_at(figure, top=214, height=72, **where)).set_xlabel("")
-    neighbours(rows, ax=axes_at(figure, top=324, height=62, **where)).set_xlabel(name)
-    return figure
+    heatmap(rows, ax=panels.at(top=26, height=150, **where)).set_xlabel("")
+    norms(rows, marked=marked, ax=panels.at(top=214, height=72, **where)).set_xlabel("")
+    neighbours(rows, ax=panels.at(top=324, height=62, **where)).set_xlabel(name)
+    return panels.axes
 
 
 def spectrum_figure(rows: Rows) -> Figure:
     """Draws the singular values, and the cumulative share of the variance."""
-    figure = new_figure(250)
+    panels = page(250)
     where: dict[str, Any] = {"top": 26, "width": 168, "height": 175}
-    spectrum(rows, cumulative=False, ax=axes_at(figure, left=44, **where))
-    spectrum(rows, ax=axes_at(figure, left=WIDTH - 168 - 10, **where))
-    return figure
+    spectrum(rows, cumulative=False, ax=panels.at(left=44, **where))
+    spectrum(rows, ax=panels.at(left=WIDTH - 168 - 10, **where))
+    return panels.axes
