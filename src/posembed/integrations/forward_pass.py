@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, overrides
 from posembed.layers.images.grid import ImageEncoding, LearnedGridEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.nn.cache import KeyValueCache
@@ -196,7 +196,7 @@ class ForwardPass(Positions):
             applied: the factor that the model has already multiplied its queries by.
             window: the window of this layer, in addition to the encoding's.
         """
-        if applied != 1 and acts_on_queries(self.encoding):
+        if applied != 1 and overrides(self.encoding, "before_queries_keys", "at_queries_keys"):
             q, scaling = q / applied, scaling * applied
         q_positions = self._fitted(self.q_positions, q.size(-2))
         k_positions = self._fitted(self.k_positions, k.size(-2))
@@ -286,12 +286,6 @@ class ForwardPass(Positions):
             )
         first = position_ids[..., :1].expand(*position_ids.shape[:-1], missing)
         return torch.cat((first, position_ids), dim=-1)
-
-
-def acts_on_queries(encoding: PositionEncoding) -> bool:
-    """Returns whether an encoding changes queries and keys."""
-    methods = ("before_queries_keys", "at_queries_keys")
-    return any(getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in methods)
 
 
 def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device: torch.device) -> Tensor:

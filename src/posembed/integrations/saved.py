@@ -11,8 +11,7 @@ from torch import Tensor
 
 from posembed import layers, tables
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.integrations.forward_pass import acts_on_queries
-from posembed.layers.base import PositionEncoding, reads_content
+from posembed.layers.base import PositionEncoding, overrides, reads_content
 from posembed.layers.concatenated import ConcatenatedPositionalEmbedding
 from posembed.nn.attention import require_fitting
 from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
@@ -27,17 +26,13 @@ LIMITS = ("window", "log_length")
 
 def acts_at_input(encoding: PositionEncoding) -> bool:
     """Returns whether an encoding adds rows to the input."""
-    changed = type(encoding).at_input is not PositionEncoding.at_input
-    return changed and getattr(encoding, "place", "input") == "input"
+    return overrides(encoding, "at_input") and getattr(encoding, "place", "input") == "input"
 
 
 def acts_in_attention(encoding: PositionEncoding) -> bool:
     """Returns whether an encoding changes queries, keys, scores or the set of tokens that a token sees."""
-    at_scores = any(
-        getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in ("at_scores", "in_layer")
-    )
     limits = encoding.window is not None or encoding.log_length is not None
-    return acts_on_queries(encoding) or at_scores or limits
+    return limits or overrides(encoding, "before_queries_keys", "at_queries_keys", "at_scores", "in_layer")
 
 
 def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, table_width: int) -> PositionEncoding:

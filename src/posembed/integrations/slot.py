@@ -18,10 +18,9 @@ from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME, Cache, PreTrainedModel, carrying
 from posembed.integrations.forward_pass import UNCOUNTABLE, ForwardPass, image_pass, place
 from posembed.integrations.saved import acts_in_attention, described
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, overrides
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
-from posembed.nn.per_layer import draws_positions
 from posembed.positions.checks import check_of, require_integers
 
 ENDLESS = 2**40
@@ -255,7 +254,7 @@ def _of_texts(
         mask = mask.expand(batch, -1)
     packs = slot.causal and position_ids is not None
     asked = kwargs.get("use_cache")
-    drawn = position_ids is None and slot.training and draws_positions(encoding)
+    drawn = position_ids is None and slot.training and overrides(encoding, "training_positions")
     if drawn:
         if slot.causal and (caches or asked):
             raise ArgumentError(

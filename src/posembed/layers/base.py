@@ -328,6 +328,11 @@ class RotationEncoding(PositionEncoding):
         return self.at_queries_keys(q, k, ids, ids, text_length=text_length)
 
 
+def overrides(encoding: PositionEncoding, *names: str) -> bool:
+    """Returns whether an encoding's class defines any of these methods of PositionEncoding itself."""
+    return any(getattr(type(encoding), name) is not getattr(PositionEncoding, name) for name in names)
+
+
 def reads_content(encoding: PositionEncoding) -> bool:
     """Returns whether the scores of an encoding depend on the tokens' content: it defines ``at_content``."""
     # A module that wraps an encoding, as torch.compile's does, has its methods, but not its type's.

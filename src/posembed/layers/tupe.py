@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from posembed.arguments import Float, Integer
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding, ScoreMod, fill_
+from posembed.layers.base import PositionEncoding, ScoreMod, fill_, overrides
 from posembed.layers.score_bias import Formula, ScoreBias, in_full_precision, require_divisible, wide
 from posembed.positions.checks import check_positions
 from posembed.settings import Count, NotNegative
@@ -175,10 +175,9 @@ class Tupe(ScoreBias):
 
 def is_bias_alone(encoding: object) -> bool:
     """Returns whether an encoding does nothing but add its bias to the scores."""
-    elsewhere = ("at_input", "before_queries_keys", "at_queries_keys", "in_layer")
     return (
         isinstance(encoding, ScoreBias)
-        and all(getattr(type(encoding), name) is getattr(PositionEncoding, name) for name in elsewhere)
+        and not overrides(encoding, "at_input", "before_queries_keys", "at_queries_keys", "in_layer")
         and encoding.window is None
         and encoding.log_length is None
     )

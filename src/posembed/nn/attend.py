@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from posembed.layers.base import PositionEncoding, ScoreMod
+from posembed.layers.base import PositionEncoding, ScoreMod, overrides
 from posembed.nn.toeplitz import ToeplitzBias, attend_in_blocks
 
 # Measured on two CPU cores, forward and backward: up to about 8 windows a dense (L, L) mask costs less (2.6 times
@@ -127,7 +127,7 @@ def flex_bias(
         texts: the index of each token's text, (B, L) or (1, L), if several are packed. None means one text.
     """
     score_mod = encoding.score_mod(position_ids, position_ids)
-    dense_alone = score_mod is None and type(encoding).at_scores is not PositionEncoding.at_scores
+    dense_alone = score_mod is None and overrides(encoding, "at_scores")
     if dense_alone or (score_mod is None and texts is None):
         return None
     if not causal and texts is None:

@@ -13,15 +13,13 @@ from torch import Tensor, nn
 
 from posembed.arguments import ChecksCalls, Float
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, overrides
 from posembed.layers.none import NoPosition
 from posembed.nn.attention import Linear, require_fitting
 from posembed.nn.per_layer import PerLayer
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.from_layout import text_lengths
 from posembed.settings import Count, Probability
-
-ACTS = ("before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
 
 
 class Memory(ChecksCalls, in_a_pass=True):
@@ -194,11 +192,11 @@ class CrossAttention(ChecksCalls, nn.Module):
 
 def require_acting(encoding: PositionEncoding) -> None:
     """Raises ArgumentError for an encoding of cross-attention that does nothing in attention."""
-    kind = type(encoding)
     if isinstance(encoding, PerLayer):
         raise ArgumentError(f"cross_encoding must be one encoding, which all layers share; got {encoding}")
-    if kind is not NoPosition and all(getattr(kind, name) is getattr(PositionEncoding, name) for name in ACTS):
+    acts = overrides(encoding, "before_queries_keys", "at_queries_keys", "in_layer", "at_scores")
+    if not acts and type(encoding) is not NoPosition:
         raise ArgumentError(
-            f"{kind.__name__} adds its rows to the input and does nothing in cross-attention; give it to the encoder "
-            "and the decoder as encoding=, and leave cross_encoding out, or choose one such as rope"
+            f"{type(encoding).__name__} adds its rows to the input and does nothing in cross-attention; give it to the "
+            "encoder and the decoder as encoding=, and leave cross_encoding out, or choose one such as rope"
         )

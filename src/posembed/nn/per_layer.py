@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import PositionEncoding
+from posembed.layers.base import PositionEncoding, overrides
 from posembed.settings import Amount, Pair
 
 
@@ -53,7 +53,7 @@ class PerLayer(PositionEncoding):
         """Each encoding once, so that a state dict holds its values once."""
         self.order = tuple(distinct.index(each) for each in encodings)
         """The index in ``distinct`` of each layer's encoding."""
-        if sum(map(draws_positions, distinct)) > 1:
+        if sum(overrides(each, "training_positions") for each in distinct) > 1:
             raise ArgumentError(f"at most one of the encodings may draw positions in training; got {distinct}")
 
     def in_place(self, layer: int) -> PositionEncoding:
@@ -62,7 +62,7 @@ class PerLayer(PositionEncoding):
 
     def training_positions(self, batch: Amount, length: Amount, generator: torch.Generator) -> Tensor:
         """Returns the positions that one of the encodings draws, or else positions that count from 0."""
-        drawing: Any = next(filter(draws_positions, each_of(self)), super())
+        drawing: Any = next((each for each in each_of(self) if overrides(each, "training_positions")), super())
         return drawing.training_positions(batch, length, generator)
 
     def table(self) -> Tensor | None:
@@ -89,10 +89,6 @@ class PerLayer(PositionEncoding):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}([{', '.join(repr(self.in_place(layer)) for layer in range(len(self.order)))}])"
-
-
-def draws_positions(encoding: PositionEncoding) -> bool:
-    return type(encoding).training_positions is not PositionEncoding.training_positions
 
 
 def each_of(encoding: PositionEncoding | None) -> tuple[PositionEncoding, ...]:
