@@ -90,7 +90,6 @@ class GivenDecoder:
 
 
 def has_weights(path: Path) -> bool:
-    """Returns whether a path is a folder with a model's weights."""
     return any(file for pattern in WEIGHTS for file in path.glob(pattern))
 
 

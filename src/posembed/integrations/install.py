@@ -117,7 +117,6 @@ def path_of(table: PositionTable, model: nn.Module) -> str:
 
 
 def _only_table(model: PreTrainedModel) -> PositionTable:
-    """Returns a model's only position table."""
     name = type(model).__name__
     config = {**model.config.to_dict(), "architectures": [name]}
     # Before a model is loaded, its values do not exist; a table of zeros has the same layout.

@@ -341,7 +341,6 @@ SUFFIXES = {
 
 
 def names_for(use: Use) -> tuple[str, ...]:
-    """Returns the names of the encodings for this use."""
     return tuple(name for name, entry in ENCODINGS.items() if use in entry.uses)
 
 

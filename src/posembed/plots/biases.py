@@ -112,7 +112,6 @@ def draw_heads(axes: Axes, differences: Tensor, biases: Tensor, *, steps: bool =
 
 
 def layer_line(tables: Sequence[Tensor]) -> Figure:
-    """Draws the root mean square of the table of each layer."""
     panels = page(160)
     where = {"left": LEFT, "top": 20, "width": WIDTH - LEFT - 20, "height": 96}
     axes = panels.at(title="root mean square", x="layer", grid="y", **where)

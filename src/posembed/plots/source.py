@@ -200,7 +200,6 @@ def of_module(module: nn.Module, key: str | None) -> tuple[Tensor, TableLayout]:
 
 
 def is_in(path: str, key: str) -> bool:
-    """Returns whether a tensor belongs to the module at this path."""
     return not path or key.startswith(f"{path}.")
 
 
