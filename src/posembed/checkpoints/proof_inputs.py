@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any, cast
 
@@ -77,7 +78,7 @@ def image_inputs(model: nn.Module, size: Size) -> Iterator[dict[str, Any]]:
 
 def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Tensor]) -> dict[str, Any]:
     """Returns a text with one image token in front for each feature that the model makes of these images."""
-    token = getattr(model.config, "image_token_id", None)
+    token = image_token_of(model)
     if "input_ids" not in texts or type(token) is not int or not hasattr(model, "get_image_features"):
         return texts
     try:
@@ -87,6 +88,11 @@ def with_image_tokens(model: Any, texts: dict[str, Any], images: Mapping[str, Te
         return texts
     ids = torch.cat([torch.full((1, features_in(features)), token), texts["input_ids"]], dim=1)
     return {**texts, "input_ids": ids}
+
+
+def image_token_of(model: Any) -> Any:
+    """Returns the id of the token that stands for an image in a text; None if there is none."""
+    return getattr(model.config, "image_token_id", None)
 
 
 def features_in(features: Any) -> int:
@@ -187,3 +193,51 @@ def line_inputs(model: nn.Module, tokens: int) -> Iterator[dict[str, Any]]:
             if type(width) is int:
                 masks = {name: None for name in ("mask",) if name in accepted}
                 yield {name: torch.randn(1, tokens, width), **masks}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that a checkpoint's tables allow. read, written: the most tokens of a text that the model reads, and
+    that its decoder writes. others: lengths of other inputs, such as sounds. image: the image size in the config."""
+
+    read: int | None
+    written: int | None
+    others: tuple[int, ...]
+    image: Size | None
+
+
+def full_inputs(model: nn.Module, sizes: Sizes) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields inputs of the full size to try, each with this size in words: text and images, or else sounds."""
+    tokens, image = sizes.read or SHORT_TEXT, sizes.image
+    text = text_inputs(model, tokens) if takes_text(model) else {}
+    if "decoder_input_ids" in text:
+        text["decoder_input_ids"] = text["decoder_input_ids"][:, : sizes.written]
+    words = f"at {tokens} token{'s' * (tokens != 1)}"
+    if image is not None:
+        pixels = f"at {image[0]}x{image[1]} pixels"
+        for form in image_inputs(model, image):
+            # Where tokens stand for an image, a random text has the wrong number of them.
+            if text and sizes.read is not None and image_token_of(model) is None:
+                yield f"{words} and {pixels}", {**form, **text}
+            else:
+                yield pixels, form
+    elif text:
+        yield words, text
+    else:
+        for length in sizes.others:
+            written = f" and {sizes.written} tokens" * (sizes.written is not None)
+            yield from ((f"at {length} positions{written}", each) for each in sounds(model, length, sizes.written))
+        for length in (*sizes.others, *filter(None, (sizes.read,))):
+            yield from ((f"at {length} positions", inputs) for inputs in line_inputs(model, length))
+        yield from (("on a short input", inputs) for inputs in inputs_of(model))
+
+
+def sounds(model: nn.Module, positions: int, written: int | None) -> Iterator[dict[str, Any]]:
+    """Yields a spectrogram (1, bands, frames) that a model's convolutions turn into ``positions`` positions, and a text
+    for its decoder."""
+    layers = [each for each in model.modules() if isinstance(each, nn.Conv1d)]
+    accepted = signature(model.forward).parameters
+    if "input_features" in accepted and layers:
+        frames = positions * math.prod(each.stride[0] for each in layers)
+        text = {"decoder_input_ids": random_ids(model, written)} if written and "decoder_input_ids" in accepted else {}
+        yield {"input_features": torch.randn(1, layers[0].in_channels, frames), **text}

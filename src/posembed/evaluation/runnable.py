@@ -23,11 +23,11 @@ from posembed.evaluation.settings import Kind
 from posembed.evaluation.ways import POOL
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import recorded
-from posembed.modelfiles.folders import read_modules
+from posembed.modelfiles.folders import VOCABULARIES, has_vocabulary, read_modules
 from posembed.modelfiles.json_files import read_json
 from posembed.words import last_line, least
 
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json")
+TOKENIZER = "tokenizer_config.json"  # all of a tokenizer of bytes or characters, such as CANINE's
 MODULES = ("Transformer", "Pooling", "Normalize")
 
 
@@ -104,9 +104,8 @@ class Runnable:
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 
-        # Without these files, transformers returns an empty tokenizer of the family.
-        if not any(path.name in TOKENIZERS or path.suffix == ".model" for path in self.folder.iterdir()):
-            expected = f"expected a tokenizer next to the weights ({', '.join(TOKENIZERS)})"
+        if not has_vocabulary(self.folder) and not (self.folder / TOKENIZER).exists():
+            expected = f"expected a tokenizer next to the weights ({', '.join((*VOCABULARIES, TOKENIZER))})"
             raise CheckpointError(f"{self.name}: {expected}; save the model's own tokenizer into that folder")
         try:
             with quiet():

@@ -30,6 +30,8 @@ WEIGHTS = (
     "diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json",
     "diffusion_pytorch_model.bin", "diffusion_pytorch_model.bin.index.json",
 )  # fmt: skip
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
+"""The files of a tokenizer's tokens, besides those whose names end in .model."""
 OF_DEEPSPEED = (
     "a part of a checkpoint of DeepSpeed's ZeRO, whose optimizer keeps the weights again in other files; merge them "
     "with the script beside them, python zero_to_fp32.py . NEW, and resize NEW"
@@ -71,6 +73,12 @@ def is_export(name: str) -> bool:
 def is_weights(name: str) -> bool:
     """Returns whether a file holds weights, for PyTorch or another framework."""
     return Path(name).suffix in (".safetensors", *PICKLES) or is_export(name)
+
+
+def has_vocabulary(folder: Path) -> bool:
+    """Returns whether a folder holds the tokens of a tokenizer. Without them, transformers returns an empty tokenizer
+    of the family, or one whose tokens are the bytes or characters of a text."""
+    return any(path.name in VOCABULARIES or path.suffix == ".model" for path in folder.iterdir())
 
 
 def loaded_instead(files: Iterable[str], new: Collection[str]) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from inspect import signature
@@ -19,60 +20,22 @@ import torch
 from torch import Tensor, nn
 
 from posembed.arguments import checks_arguments
-from posembed.checkpoints.choose import NOT_TEXT
-from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.plan import BOTH
-from posembed.checkpoints.position_tables import PIXELS, Size, pair, section
 from posembed.checkpoints.proof import floats_in, seeded_outputs
-from posembed.checkpoints.proof_inputs import (
-    IMAGES,
-    NotTried,
-    image_inputs,
-    inputs_of,
-    line_inputs,
-    random_ids,
-    text_inputs,
-)
-from posembed.checkpoints.settings import NO_LIMIT, length_settings, processor_sections, sides_of
+from posembed.checkpoints.proof_inputs import IMAGES, SHORT_TEXT, NotTried, Sizes, full_inputs
 from posembed.checkpoints.small_copies import undisturbed
 from posembed.checkpoints.sources.base import quiet, takes_text
 from posembed.checkpoints.sources.configs import config_object, source_of
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
+from posembed.modelfiles.folders import has_vocabulary
+from posembed.publish.limits import Limit, compare_with_table, limits_of, sizes_of
 from posembed.words import last_line, least
 
 SHORT_TEXTS = (1, 8)
 """The lengths in tokens of the texts, besides the longest, whose outputs are compared."""
-FEW_TOKENS = 8
-"""The length in tokens of the text for a model whose length no table limits."""
-GENERATION = "generation_config.json"
-VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt")
 TEXTS = {"input_ids", "decoder_input_ids"}
 BESIDE_TEXT = {*IMAGES, "input_features", "input_values"}
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes that a checkpoint's tables allow. read, written: the most tokens of a text that the model reads, and
-    that its decoder writes. others: lengths of other inputs, such as sounds. image: the image size in the config."""
-
-    read: int | None
-    written: int | None
-    others: tuple[int, ...]
-    image: Size | None
-
-
-@dataclass(frozen=True)
-class Limit:
-    """A number of tokens, or an image size, that a file states. where: the file and the names that lead to it."""
-
-    where: str
-    value: int | Size
-
-    def __repr__(self) -> str:
-        value = self.value if isinstance(self.value, int) else "x".join(map(str, self.value))
-        return f"  {value:>10}  {self.where}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,29 +91,25 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     model, loaded_by, line, problems = load(checkpoint, str(source))
     sizes = sizes_of(checkpoint)
     limits = tuple(limits_of(checkpoint, sizes))
-    problems += beyond_the_table(limits, sizes)
-    works = list(below_the_table(limits, sizes))
+    works: list[str] = []
+    compare_with_table(limits, sizes, works, problems)
     if takes_text(model):
         tokenizer_trouble(checkpoint, model, works, problems)
     with undisturbed(), torch.no_grad():
-        ran = run(model, sizes)
-        if isinstance(ran, str):
-            fails = is_at_fault(model, sizes)
-            (problems if fails else works).append(f"it was not run{' at its full size' * fails}: {ran}")
-        else:
-            at, outputs = ran
+        try:
+            at, _, outputs = run(model, full_inputs(model, sizes))
             works.append(f"runs {at}")
             if not all(bool(each.isfinite().all()) for each in outputs):
                 problems.append(f"NaN or infinity in its outputs {at}")
-        for limit in limits:
-            if isinstance(limit.value, tuple) and limit.value != sizes.image:
-                ran = run(model, replace(sizes, image=limit.value))
-                if isinstance(ran, str):
-                    problems.append(
-                        f"{limit.where} makes images of another size than the config's, and it fails: {ran}"
-                    )
-                else:
-                    works.append(f"runs {ran[0]}, as {limit.where} makes images")
+        except NotTried as why:
+            fails = is_at_fault(model, sizes)
+            (problems if fails else works).append(f"it was not run{' at its full size' * fails}: {why}")
+        for limit in (each for each in limits if isinstance(each.value, tuple) and each.value != sizes.image):
+            try:
+                at, *_ = run(model, full_inputs(model, replace(sizes, image=limit.value)))
+                works.append(f"runs {at}, as {limit.where} makes images")
+            except NotTried as why:
+                problems.append(f"{limit.where} makes images of another size than the config's, and it fails: {why}")
         if against is not None:
             tuned = checkpoint.root.is_dir() and bool(recorded(checkpoint.root, "tunings"))
             before = open_checkpoint(against)
@@ -219,8 +178,7 @@ class SentenceEncoder(nn.Module):
 def tokenizer_trouble(checkpoint: Checkpoint, model: Any, works: list[str], problems: list[str]) -> None:
     """Says why texts do not get through: the tokenizer of transformers does not load, or has ids without a row."""
     assert checkpoint.folder is not None
-    # Without these files, transformers returns an empty tokenizer of the family.
-    if not any(path.name in VOCABULARIES or path.suffix == ".model" for path in checkpoint.folder.iterdir()):
+    if not has_vocabulary(checkpoint.folder):
         return
     from transformers import AutoTokenizer
 
@@ -251,72 +209,23 @@ def is_another_model(checkpoint: Checkpoint, before: Checkpoint) -> bool:
     return 2 * (old & new).total() < old.total()
 
 
-def sizes_of(checkpoint: Checkpoint) -> Sizes:
-    texts, others, images = [], [], []
-    for table in find_tables(checkpoint.config, checkpoint.tensors).understood:
-        path = () if table.field is None else table.field.path
-        if table.layout.axes:
-            if table.field is not None and PIXELS.search(path[-1]):
-                images.append(pair(table.field.value))
-        elif any(map(NOT_TEXT.search, path)):
-            others.append(table.length)
-        else:
-            texts.append((BOTH.intersection(table.key.split(".")) or BOTH, table.length))
-    read, written = (least(*(length for of, length in texts if side in of)) for side in ("encoder", "decoder"))
-    return Sizes(read if read is not None else written, written, tuple(others), next(iter(images), None))
-
-
-def limits_of(checkpoint: Checkpoint, sizes: Sizes) -> Iterator[Limit]:
-    """Yields the length of a checkpoint's table, and the limits on length and image size that its files state. Limits
-    on padding and on generated text count only if they are above the table's length."""
-    if (length := sizes.read) is not None:
-        yield Limit("positions in the table", length)
-        for setting in length_settings(checkpoint, length, length):
-            padded = "padding" in setting.path
-            if type(setting.before) is int and setting.before < NO_LIMIT and (not padded or setting.before > length):
-                yield Limit(f"{setting.file}: {'.'.join(setting.path)}", setting.before)
-    longest = checkpoint.settings(GENERATION).get("max_length")
-    if sizes.written is not None and type(longest) is int and longest > sizes.written:
-        yield Limit(f"{GENERATION}: max_length", longest)
-    if sizes.image is not None:
-        yield Limit(f"{checkpoint.config_name}: image size", sizes.image)
-        trained = section(checkpoint.config or {}, ("pretrained_cfg",)).get("input_size")
-        if isinstance(trained, list) and len(trained) == 3:
-            yield Limit(f"{checkpoint.config_name}: pretrained_cfg.input_size", (trained[1], trained[2]))
-        for name, above, part in processor_sections(checkpoint, "image_processor"):
-            crops = sides_of(part.get("crop_size")) and part.get("do_center_crop") is not False
-            field = "crop_size" if crops else "size"
-            sides = sides_of(part.get(field))
-            if "height" in sides and "width" in sides:
-                yield Limit(f"{name}: {'.'.join((*above, field))}", (sides["height"], sides["width"]))
-
-
-def beyond_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
-    for limit in limits:
-        length = sizes.written if limit.where.startswith(GENERATION) else sizes.read
-        if isinstance(limit.value, int) and length is not None and limit.value > length:
-            yield f"{limit.where} lets {limit.value} tokens through, and the table takes {length}"
-
-
-def below_the_table(limits: tuple[Limit, ...], sizes: Sizes) -> Iterator[str]:
-    """Says where texts are truncated early. This may be intended: all-MiniLM-L6-v2 reads 256 of 512 positions."""
-    for limit in (limit for limit in limits if not limit.where.startswith(GENERATION)):
-        if isinstance(limit.value, int) and sizes.read is not None and limit.value < sizes.read:
-            yield f"what reads {limit.where} truncates texts at {limit.value} tokens; the table takes {sizes.read}"
-
-
-def run(model: nn.Module, sizes: Sizes) -> tuple[str, list[Tensor]] | str:
-    """Returns the size at which a model was run, in words, and its outputs; or why it does not run."""
-    why = ""
+def run(model: nn.Module, given: Iterator[tuple[str, dict[str, Any]]]) -> tuple[str, dict[str, Any], list[Tensor]]:
+    """Returns the first of the given inputs that a model takes, with its size in words, and the outputs. Raises
+    NotTried, with the first error, if the model takes none."""
+    failure: Exception | None = None
     try:
-        for at, inputs in full_inputs(model, sizes):
+        for at, inputs in given:
             try:
-                return at, list(floats_in(seeded_outputs(model, inputs)))
+                return at, inputs, outputs_of(model, inputs)
             except Exception as error:  # models raise whatever they like
-                why = why or last_line(error)
+                failure = failure or error
     except Exception as error:  # its config lacks a size of the inputs to try
-        why = why or last_line(error)
-    return why or "no input is known that it takes"
+        failure = failure or error
+    raise NotTried(last_line(failure) if failure else "no input is known that it takes")
+
+
+def outputs_of(model: nn.Module, inputs: dict[str, Any]) -> list[Tensor]:
+    return list(floats_in(seeded_outputs(model, inputs)))
 
 
 def takes_text_alone(model: nn.Module) -> bool:
@@ -327,47 +236,12 @@ def is_at_fault(model: nn.Module, sizes: Sizes) -> bool:
     """Returns whether a failed run is the fault of the model, not of the inputs that were tried. For a model that takes
     text together with other inputs, this is certain only if the model runs with a short text."""
     accepted = {*signature(model.forward).parameters}
-    if accepted & BESIDE_TEXT and accepted & TEXTS:
-        few = replace(sizes, read=least(sizes.read, FEW_TOKENS), written=least(sizes.written, FEW_TOKENS))
-        return few != sizes and not isinstance(run(model, few), str)
-    return takes_text(model) or sizes.image is not None
-
-
-def full_inputs(model: nn.Module, sizes: Sizes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields inputs of the full size to try, each with this size in words: text and images, or else sounds."""
-    tokens, image = sizes.read or FEW_TOKENS, sizes.image
-    text = text_inputs(model, tokens) if takes_text(model) else {}
-    if "decoder_input_ids" in text:
-        text["decoder_input_ids"] = text["decoder_input_ids"][:, : sizes.written]
-    words = f"at {tokens} token{'s' * (tokens != 1)}"
-    if image is not None:
-        pixels = f"at {image[0]}x{image[1]} pixels"
-        for form in image_inputs(model, image):
-            # Where tokens stand for an image, a random text has the wrong number of them.
-            if text and sizes.read is not None and getattr(model.config, "image_token_id", None) is None:
-                yield f"{words} and {pixels}", {**form, **text}
-            else:
-                yield pixels, form
-    elif text:
-        yield words, text
-    else:
-        for length in sizes.others:
-            written = f" and {sizes.written} tokens" * (sizes.written is not None)
-            yield from ((f"at {length} positions{written}", each) for each in sounds(model, length, sizes.written))
-        for length in (*sizes.others, *filter(None, (sizes.read,))):
-            yield from ((f"at {length} positions", inputs) for inputs in line_inputs(model, length))
-        yield from (("on a short input", inputs) for inputs in inputs_of(model))
-
-
-def sounds(model: nn.Module, positions: int, written: int | None) -> Iterator[dict[str, Any]]:
-    """Yields a spectrogram (1, bands, frames) that a model's convolutions turn into ``positions`` positions, and a text
-    for its decoder."""
-    layers = [each for each in model.modules() if isinstance(each, nn.Conv1d)]
-    accepted = signature(model.forward).parameters
-    if "input_features" in accepted and layers:
-        frames = positions * math.prod(each.stride[0] for each in layers)
-        text = {"decoder_input_ids": random_ids(model, written)} if written and "decoder_input_ids" in accepted else {}
-        yield {"input_features": torch.randn(1, layers[0].in_channels, frames), **text}
+    if not (accepted & BESIDE_TEXT and accepted & TEXTS):
+        return takes_text(model) or sizes.image is not None
+    few = replace(sizes, read=least(sizes.read, SHORT_TEXT), written=least(sizes.written, SHORT_TEXT))
+    with suppress(NotTried):
+        return few != sizes and bool(run(model, full_inputs(model, few)))
+    return False
 
 
 def compare(
@@ -376,7 +250,7 @@ def compare(
     """Runs the same texts, images or sounds through the old and the new model, and adds the result to the lists."""
     old, of_old, reads = load(before, name)[0], sizes_of(before), takes_text(model)
     longest, written = least(of_old.read, sizes.read), least(of_old.written, sizes.written)
-    lengths = sorted({*(tokens for tokens in SHORT_TEXTS if tokens < (longest or 0)), longest or FEW_TOKENS})
+    lengths = sorted({*(tokens for tokens in SHORT_TEXTS if tokens < (longest or 0)), longest or SHORT_TEXT})
     given = [
         Sizes(tokens, least(tokens, written), sizes.others, sizes.image)
         for tokens in (lengths if reads else lengths[-1:])
@@ -409,20 +283,13 @@ def compare(
 def gap(old: nn.Module, new: nn.Module, sizes: Sizes) -> float:
     """Returns the largest difference between two models' outputs for the first input that the old model takes, divided
     by the largest number in the old output; infinity if an output is not a number."""
-    why: Exception = NotTried("no input is known that it takes")
-    for _, inputs in full_inputs(new, sizes):
-        try:
-            first = list(floats_in(seeded_outputs(old, inputs)))
-        except Exception as error:
-            why = error
-            continue
-        second = list(floats_in(seeded_outputs(new, inputs)))
-        if [each.shape for each in first] != [each.shape for each in second]:
-            raise NotTried("its outputs have other shapes")
-        largest = 0.0
-        for one, other in zip(first, second, strict=True):
-            if (apart := (one - other)[one != other].abs()).numel():
-                scale = float(one.nan_to_num(0, 0, 0).abs().max()) or 1.0
-                largest = max(largest, float(apart.nan_to_num(math.inf).max()) / scale)
-        return largest
-    raise why
+    _, inputs, first = run(old, full_inputs(new, sizes))
+    second = outputs_of(new, inputs)
+    if [each.shape for each in first] != [each.shape for each in second]:
+        raise NotTried("its outputs have other shapes")
+    largest = 0.0
+    for one, other in zip(first, second, strict=True):
+        if (apart := (one - other)[one != other].abs()).numel():
+            scale = float(one.nan_to_num(0, 0, 0).abs().max()) or 1.0
+            largest = max(largest, float(apart.nan_to_num(math.inf).max()) / scale)
+    return largest
