@@ -21,7 +21,7 @@ from itertools import product
 from typing import TypeAlias
 
 from posembed.checkpoints.position_tables import Cells, Config, ConfigField, Size, pair, section
-from posembed.checkpoints.responses import AREA, scaled
+from posembed.checkpoints.responses import AREA, doubled
 from posembed.checkpoints.sources.base import Shape
 from posembed.tables.layout import IMAGE_AXES, SIDES, Axis, TableLayout
 
@@ -113,7 +113,7 @@ def tables_in_columns(response: Response, around: Config) -> Explanation | None:
     if type(width) is not int or patch is None or len(old) != 2 or old[0] != new[0] or AREA.search(field.path[-1]):
         return None
     cells = next(cells_of(field, IMAGE_AXES, around))
-    here, there = (math.prod(each.count(value) for each in cells) for value in (field.value, scaled(field)))
+    here, there = (math.prod(each.count(value) for each in cells) for value in (field.value, doubled(field)))
     tables, beyond = divmod(new[1] - old[1], width * max(there - here, 1))
     if beyond or tables < 1 or old[1] % (width * tables) or (others := old[1] // (width * tables) - here) < 0:
         return None
@@ -205,11 +205,10 @@ def in_order(chosen: Sequence[Part]) -> list[tuple[Axis, Cells]]:
 def parts(name: str, field: ConfigField, names: tuple[str, ...], around: Config, rows: Size) -> Iterator[Part]:
     """Yields the axes of a field that explain the numbers of rows before and after the field was doubled."""
     single = (names[1 if OF_WIDTH.search(name) else 0],) if len(names) == 2 else names
-    doubled = scaled(field)
     for chosen in dict.fromkeys((names, single)):
         for cells in (*cells_of(field, chosen, around), *cells_by_square(field, chosen, rows)):
             sizes = [each.count(field.value) for each in cells]
-            after = [each.count(doubled) for each in cells]
+            after = [each.count(doubled(field)) for each in cells]
             if min(sizes) < 1 or sizes == after:
                 continue
             for kind in kinds_of(name, chosen):

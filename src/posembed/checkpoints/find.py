@@ -31,6 +31,7 @@ from posembed.checkpoints.position_tables import (
     FoundTable,
     PositionTable,
     Tensors,
+    fields_in,
 )
 from posembed.checkpoints.responses import responses
 from posembed.checkpoints.sources.base import Shape, shapes_of, takes_text
@@ -286,8 +287,6 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
 
 def relative_type(config: Config) -> str:
     """Returns the setting that adds relative positions to a BERT; "" if there is none. transformers 5 ignores it."""
-    kind = config.get("position_embedding_type")
-    if isinstance(kind, str) and kind.startswith("relative"):
-        return f"position_embedding_type={kind}"
-    inner = (relative_type(section) for section in config.values() if isinstance(section, dict))
-    return next(filter(None, inner), "")
+    kinds = (kind for path, kind in fields_in(config) if path[-1] == "position_embedding_type")
+    found = (kind for kind in kinds if isinstance(kind, str) and kind.startswith("relative"))
+    return next((f"position_embedding_type={kind}" for kind in found), "")

@@ -182,9 +182,9 @@ def plan_edit(
     if size.buckets is not None:
         target = read_buckets(found.model, new_model, target, found.config.to_dict())
     if seen is not None and not prove:
-        shows = as_known(found.model, new_model, target, seen, method)
+        shows = as_known((found.model, new_model), target, seen, method)
     else:
-        shows = proved(found.model, new_model, target, method)
+        shows = proved((found.model, new_model), target, method)
     tables = changed_tables(tensors, target, shows.method)
     patches = tuple(projections(tensors, found, target))
     resampled: dict[str, Any] = {change.key: (change.before, change.after) for change in (*tables, *patches)}

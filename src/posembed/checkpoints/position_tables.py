@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
@@ -41,16 +41,28 @@ def section(config: Config, path: FieldPath) -> Config:
     return config
 
 
-def tiled_sizes(config: Config, old: Size, new: Size, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+def fields_in(config: Config, above: FieldPath = ()) -> Iterator[tuple[FieldPath, Any]]:
+    """Yields the fields of a config and of its sections, each with its path and its value. Skips numbered entries."""
+    for name, value in config.items():
+        if isinstance(name, str) and isinstance(value, Mapping):
+            yield from fields_in(value, (*above, name))
+        elif isinstance(name, str):
+            yield (*above, name), value
+
+
+def scaled(size: Any, factor: int | Fraction) -> Any:
+    """Returns a number, or each side of a size, multiplied by a factor and rounded down."""
+    return int(factor * size) if isinstance(size, int) else [int(factor * side) for side in size]
+
+
+def tiled_sizes(config: Config, old: Size, new: Size) -> Iterator[tuple[FieldPath, Any]]:
     """Yields the fields that list the sizes (height, width) to which large images are scaled before they are cut into
     tiles (LLaVA-NeXT), each with its value for new tiles. A list with a size that is no multiple of a tile stays."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from tiled_sizes(value, old, new, (*above, name))
-        elif name == TILED and isinstance(value, list | tuple):
+    for path, value in fields_in(config):
+        if path[-1] == TILED and isinstance(value, list | tuple):
             sizes = [pair(each) for each in value]
             if all(each is not None and each[0] % old[0] == each[1] % old[1] == 0 for each in sizes):
-                yield (*above, name), [[size[at] // old[at] * new[at] for at in (0, 1)] for size in sizes if size]
+                yield path, [[size[at] // old[at] * new[at] for at in (0, 1)] for size in sizes if size]
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,7 @@ class Cells:
     stride: int | Fraction = 1
     area: bool = False
 
-    def count(self, value: int | Size) -> int:
+    def count(self, value: int | Sequence[int]) -> int:
         """Returns the size of the axis for a value of the field."""
         side = (pair(value) or (0, 0))[self.side]
         return math.isqrt(side) if self.area else int((side - self.kernel) // self.stride) + 1

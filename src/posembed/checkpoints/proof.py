@@ -4,16 +4,14 @@ Matching shapes do not show that a model works at a new size: some models read a
 and some take only square images. So a copy with few layers is run at both sizes. The gradient of a table shows which
 rows the copy read: token i of a text reads the row of position i, and an image, a video or a sound reads all rows. The
 cells of the input read the rows in order if each row has the gradient of its cell at the output of the layer that makes
-the cells. Where old inputs must keep their outputs, the outputs of both copies are compared. Last, the whole model is
-run on the meta device, which computes only shapes, so models of any size can run.
+the cells. Where old inputs must keep their outputs, the outputs of both copies are compared. Last, the whole
+model is run (``whole_models.py``).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from inspect import signature
 from itertools import chain, product
 from typing import Any
 
@@ -22,29 +20,29 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.position_tables import IMAGE_TOKENS, PositionTable, Size, TableSize
+from posembed.checkpoints.position_tables import PositionTable, Size, TableSize
 from posembed.checkpoints.proof_inputs import (
     LONGEST_TEXT,
+    Misread,
     NotTried,
     TooLarge,
-    features_in,
     image_inputs,
     inputs_of,
     line_inputs,
     text_inputs,
 )
 from posembed.checkpoints.responses import WINDOWED
-from posembed.checkpoints.small_copies import Copies, cells_to_try, copies, may_be_smaller, small_copy, undisturbed
+from posembed.checkpoints.small_copies import Copies, cells_to_try, copies, may_be_smaller, undisturbed
 from posembed.checkpoints.sources.base import HALF, Few
 from posembed.checkpoints.sources.configs import models_around, source_of
 from posembed.checkpoints.sources.hugging_face import FEW_CELLS
+from posembed.checkpoints.whole_models import Models, remedy_for_window, run_whole
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout, are_sides
 from posembed.tables.resize import takes
 from posembed.words import last_line
 
 MOST_CELLS = 1024  # the maximum number of cells to compare with all others
-MOST_PATCHES = 4096
 SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths that are a multiple of some number
 TOLERANCE = 1e-4
 IN_ORDER = 0.9  # the share of cells whose gradients are nearest to those of the same cell
@@ -57,7 +55,6 @@ KEEPING = ("extend", "zeros")  # methods that keep the answers of models with li
 UNORDERED = ("group", "query")  # axes of object queries: the whole model shows whether it runs with others
 IN_PART = ("coordinate", "number", "distance", *UNORDERED)  # axes of which an input reads only some rows
 CELLS = (nn.Conv2d, nn.Conv3d, nn.Linear, nn.ReLU, nn.MaxPool2d)  # a ReLU makes those of a ResNet, a pool NesT's
-STATED = re.compile(r"tokens_per_image|image_tokens|image_seq_len")
 
 READ_BUCKETS = (
     "Small copies of the model, one at the old and one at the new size, run and read the expected bucket for each "
@@ -88,14 +85,14 @@ class Shown:
     method: str | None = None
 
 
-def as_known(old_model: nn.Module, new_model: nn.Module, target: Target, own: str, method: str | None) -> Shown:
+def as_known(models: Models, target: Target, own: str, method: str | None) -> Shown:
     """Returns what families.json says about a resize. Refuses a size at which the whole model does not run. own: the
     method by which the model interpolates its old table itself, or "" for none."""
-    tokens = None if target.is_text else run_whole(old_model, new_model, target)[1]
+    tokens = None if target.is_text else run_whole(models, target)[1]
     return Shown((OWN.format(method=own),) if own not in ("", method) else (), tokens, method)
 
 
-def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: str | None) -> Shown:
+def proved(models: Models, target: Target, method: str | None) -> Shown:
     """Runs small copies of a model before and after a resize. Refuses a resize that these runs do not show to be right.
 
     Fixed sinusoids in a line need no run, because a formula gives their rows at any position.
@@ -105,14 +102,14 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
     groups: dict[str, list[TableSize]] = {}  # by the smallest model around the tables
     for change in target.changes:
         if change.layout.axes or change.table.kind != "sinusoidal":
-            path = next(models_around(old_model, change.table.parameter), "")
+            path = next(models_around(models[0], change.table.parameter), "")
             groups.setdefault(path, []).append(change)
     sentences: list[str] = []
     sizes = TRUE
     for changes in groups.values():
         named = next((change for change in changes if change.layout.axes), changes[0])
         try:
-            words, said, method = proved_together(old_model, new_model, target, changes, method)
+            words, said, method = proved_together(models, target, changes, method)
         except Misread as problem:
             raise CheckpointError(f"{named.table.key}: not resized: {problem}") from problem
         except NotTried as reason:
@@ -125,30 +122,21 @@ def proved(old_model: nn.Module, new_model: nn.Module, target: Target, method: s
     along = [change for change in target.changes if change.layout.axes]
     if not along and target.image_size is None:
         return Shown(tuple(sentences), method=method)
-    ran, tokens = run_whole(old_model, new_model, target)
+    ran, tokens = run_whole(models, target)
     if target.limited is None and not any(change.layout.axes[0].name in IN_PART for change in along):
         sentences = [READ_ALL.format(sizes), *([ONLY_SHAPES] if ran and sizes != TRUE else []), *sentences]
     return Shown(tuple(sentences), tokens, method)
-
-
-class Misread(Exception):  # noqa: N818 - never leaves this file
-    """Raised if a run contradicts a resize, with the reason to refuse it."""
-
-
-def remedy_for_window(target: Target) -> str:
-    larger = "; if the window is larger than its smallest map, first set a larger image_size in config.json"
-    return larger if target.of_window else ""
 
 
 # --- copies at both sizes
 
 
 def proved_together(
-    old_model: nn.Module, new_model: nn.Module, target: Target, changes: Sequence[TableSize], method: str | None
+    models: Models, target: Target, changes: Sequence[TableSize], method: str | None
 ) -> tuple[str, list[str], str | None]:
     """Runs copies of both models around the tables in ``changes``. Returns the sizes of the copies in words, sentences
     on clipped differences, and the method to resize by. Raises Misread, or NotTried if no copy runs."""
-    for change in () if source_of(old_model.config).in_order else changes:
+    for change in () if source_of(models[0].config).in_order else changes:
         for layout in (change.table.layout, change.layout):
             if len(layout.axes) == 2 and layout.axes[0].relative and len(set(layout.shape)) > 1:
                 raise Misread(
@@ -156,11 +144,11 @@ def proved_together(
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
-    sizes = cells_to_try(changes, target, old_model)
+    sizes = cells_to_try(changes, target, models[0])
     problem: NotTried | Misread | None = None
     for few in sizes:  # other sizes may leave cells of a stage over
         try:
-            return proved_at(old_model, new_model, target, changes, method, few)
+            return proved_at(models, target, changes, method, few)
         except Misread as found:
             problem = problem if isinstance(problem, Misread) else found
             if few is None:
@@ -174,22 +162,17 @@ def proved_together(
 
 
 def proved_at(
-    old_model: nn.Module,
-    new_model: nn.Module,
-    target: Target,
-    changes: Sequence[TableSize],
-    method: str | None,
-    few: Few,
+    models: Models, target: Target, changes: Sequence[TableSize], method: str | None, few: Few
 ) -> tuple[str, list[str], str | None]:
     """Does the runs of ``proved_together`` at one size. few: cells along an axis of each copy; None for true sizes."""
     reasons = []
     images = target.image_size if target.image_size and few is None else (None, None)
     for path, narrow, few_layers in product(
-        models_around(old_model, changes[0].table.parameter), (True, False), (True, False)
+        models_around(models[0], changes[0].table.parameter), (True, False), (True, False)
     ):
-        models = [model.get_submodule(path) for model in (old_model, new_model)]
+        parts = [model.get_submodule(path) for model in models]
         try:
-            made = copies(models, target, changes, path, narrow=narrow, few_layers=few_layers, few=few)
+            made = copies(parts, target, changes, path, narrow=narrow, few_layers=few_layers, few=few)
         except NotTried as reason:
             reasons.append(reason)
             continue
@@ -592,117 +575,3 @@ def seeded(model: nn.Module, inputs: Mapping[str, Any]) -> Tensor:
     """Runs a model with a fixed seed, and returns its first output."""
     outputs = seeded_outputs(model, inputs)
     return outputs if isinstance(outputs, Tensor) else next(v for v in outputs.values() if isinstance(v, Tensor))
-
-
-# --- whole models
-
-Run = Callable[[Any, Mapping[str, Any]], Any]
-
-
-def run_whole(old_model: nn.Module, new_model: nn.Module, target: Target) -> tuple[bool, tuple[int, int] | None]:
-    """Runs the largest model around a table that accepts a known input, at the old and at the new size.
-
-    Returns whether this is the outermost model and ran on the meta device, and the numbers of features that the model
-    makes of an image, before and after (None if no run shows them). Refuses a model that does not run at the new size.
-    """
-    around = list(models_around(old_model, target.table.parameter))
-    for path in reversed(around):
-        models = [model.get_submodule(path) for model in (old_model, new_model)]
-        try:
-            ran, counts = (tried(models, target, run) for run in (run_forward, count_features))
-            shapes = ran is not None
-            if ran is counts is None and target.table.layout.grid is not None:
-                small = narrow_copies(models, target)
-                ran, counts = (tried(small, target, run, "cpu") for run in (run_forward, count_features))
-            if ran is counts is None:
-                continue
-            if counts is not None:
-                refuse_other_count(models[0], models[1], counts, target)
-        except Misread as problem:
-            raise CheckpointError(f"{target.table.key}: not resized: {problem}{remedy_for_window(target)}") from problem
-        return shapes and path == around[-1], counts
-    return False, None
-
-
-def narrow_copies(models: Sequence[nn.Module], target: Target) -> list[nn.Module]:
-    """Returns copies with few layers and heads, to run on the CPU at the true image size; [] if that is impossible."""
-    if max(size for each in target.changes for size in (each.table.length, each.length)) > MOST_PATCHES:
-        return []
-    with undisturbed():
-        try:
-            return [small_copy(model, narrow=True) for model in models]
-        except Exception:  # narrow copies of some models cannot be built, and large ones are not
-            return []
-
-
-def tried(models: Sequence[nn.Module], target: Target, run: Run, device: str = "meta") -> tuple[Any, Any] | None:
-    """Runs the old model with inputs of its size until it accepts one, and the new model with the same form of input at
-    its own size. Returns both results of ``run``, or None if the old model accepts no input. Raises Misread if the new
-    model fails."""
-    sizes = target.image_size or (None, None)
-    with undisturbed(), torch.no_grad(), torch.device(device):
-        for number, inputs in forms_of(models[0], sizes[0]) if models else ():
-            try:
-                before = run(models[0], inputs)
-            except Exception:  # each model raises its own errors
-                continue
-            given = next((each for other, each in forms_of(models[1], sizes[1]) if other == number), None)
-            if given is None:
-                return None
-            try:
-                return before, run(models[1], given)
-            except Exception as error:
-                texts = (given[name].shape[1] for name in ("input_ids", "inputs_embeds") if name in given)
-                if target.image_size is None and max(texts, default=0) > target.length[1]:
-                    continue  # the new model need not read so long a text
-                why = f"{type(models[1]).__name__}: {last_line(error)}"
-                raise Misread(f"the model runs at its own size, but not at the new one ({why})") from error
-    return None
-
-
-def forms_of(model: nn.Module, size: Size | None) -> Iterator[tuple[tuple[int, int], dict[str, Any]]]:
-    """Yields inputs to try. Each comes with a number that the same form of input also has at another size."""
-    sources = [inputs_of(model)] if size is None else [image_inputs(model, size), inputs_of(model)]
-    for source, inputs in enumerate(sources):
-        try:
-            for number, each in enumerate(inputs):
-                yield (source, number), each
-        except Exception:  # it takes other inputs, or its images are too large
-            continue
-
-
-def run_forward(model: Any, inputs: Mapping[str, Any]) -> bool:
-    model(**inputs)
-    return True
-
-
-def count_features(model: Any, inputs: Mapping[str, Any]) -> int:
-    """Returns the number of features that a model makes of an image for its text. Some models store this number."""
-    computed = (getattr(module, field, None) for module in model.modules() for field in IMAGE_TOKENS)
-    if (number := next((each for each in computed if type(each) is int), None)) is not None:
-        return number
-    accepted = signature(model.get_image_features).parameters
-    given = {name: value for name, value in inputs.items() if name in accepted and isinstance(value, Tensor)}
-    return features_in(model.get_image_features(**given))
-
-
-def refuse_other_count(old: Any, new: Any, counts: tuple[int, int], target: Target) -> None:
-    """Raises Misread if a config states another number of image tokens than the new model makes."""
-    stated, after = (dict(numbers_in(model.config.to_dict())) for model in (old, new))
-    for path, number in stated.items():
-        if path[-1] in IMAGE_TOKENS or not STATED.search(path[-1]) or number != counts[0]:
-            continue
-        if after.get(path) != counts[1]:
-            size = " x ".join(map(str, target.image_size[1])) if target.image_size else "the new size"
-            raise Misread(
-                f"config.json says {'.'.join(path)}={after.get(path)} image tokens, but the model makes {counts[1]} of "
-                f"an image of {size} pixels; pass a size of which it makes {after.get(path)}"
-            )
-
-
-def numbers_in(config: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], int]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from numbers_in(value, (*above, str(name)))
-        elif type(value) is int:
-            yield (*above, str(name)), value

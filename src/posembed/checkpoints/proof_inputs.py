@@ -30,6 +30,10 @@ class NotTried(Exception):  # noqa: N818 - never leaves the files of the proof
     """Raised if no small copy of a model could be run. The message gives the reason."""
 
 
+class Misread(Exception):  # noqa: N818 - never leaves the files of the proof
+    """Raised if a run contradicts a resize, with the reason to refuse it."""
+
+
 class TooLarge(NotTried):
     """Raised if a small copy of a model would take too much memory."""
 

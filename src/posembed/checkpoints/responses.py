@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.position_tables import ConfigField, Size, pair
+from posembed.checkpoints.position_tables import ConfigField, fields_in, pair, scaled
 from posembed.checkpoints.sources.base import Shape, shapes_of
 from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
 from posembed.errors import CheckpointError
@@ -48,10 +48,8 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
     fixed = before if roomy is config else shapes_of(build_on_meta(config_object(roomy)))
     for field in size_fields(known.to_dict(), also=(AREA, OTHER_AXES, BUCKETS)):
         in_window = WINDOWED.search(field.path[-1]) is not None
-        value = scaled(field)
-        double = value if isinstance(value, int) else list(value)
         try:
-            changed = with_field(roomy if in_window else config, known, field.path, double)
+            changed = with_field(roomy if in_window else config, known, field.path, doubled(field))
             after = shapes_of(build_on_meta(config_object(changed)))
         except CheckpointError:  # so the field cannot grow
             continue
@@ -65,30 +63,25 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
     return found
 
 
-def scaled(field: ConfigField) -> int | Size:
+def doubled(field: ConfigField) -> int | list[int]:
     """Returns the value that a rebuild tries: twice the field's value or, for the number of cells of a square, four
     times, so that the grid stays square."""
-    factor = 4 if AREA.search(field.path[-1]) else 2
-    return factor * field.value if isinstance(field.value, int) else (factor * field.value[0], factor * field.value[1])
+    value: int | list[int] = scaled(field.value, 4 if AREA.search(field.path[-1]) else 2)
+    return value
 
 
-def size_fields(
-    config: Mapping[str, Any], above: FieldPath = (), *, also: tuple[re.Pattern[str], ...] = ()
-) -> Iterator[ConfigField]:
+def size_fields(config: Mapping[str, Any], *, also: tuple[re.Pattern[str], ...] = ()) -> Iterator[ConfigField]:
     """Yields the fields whose names suggest a length or an image size, in a config and its nested configs.
 
     also: patterns of further names.
     """
-    for name, value in config.items():
-        if not isinstance(name, str):
-            continue
-        if isinstance(value, dict):
-            yield from size_fields(value, (*above, name), also=also)
-        elif (LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name)) or any(each.search(name) for each in also):
+    for path, value in fields_in(config):
+        name = path[-1]
+        if (LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name)) or any(each.search(name) for each in also):
             if type(value) is int and value > 1:
-                yield ConfigField((*above, name), value)
+                yield ConfigField(path, value)
             elif type(value) is not int and (sides := pair(value)) is not None:
-                yield ConfigField((*above, name), sides)
+                yield ConfigField(path, sides)
 
 
 def with_field(config: Mapping[str, Any], known: Any, path: FieldPath, value: Any) -> dict[str, Any]:

@@ -10,13 +10,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.position_tables import ConfigField, TableSize
+from posembed.checkpoints.position_tables import ConfigField, TableSize, scaled
 from posembed.checkpoints.proof_inputs import MOST_NUMBERS, NotTried, TooLarge
 from posembed.checkpoints.sources.base import HALF, Few, quiet
 from posembed.checkpoints.sources.configs import source_of
@@ -63,7 +64,8 @@ def copies(
     both copies; None for the true sizes. Raises NotTried if a copy cannot be built."""
     settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
     if few == HALF:
-        settings = {field: [half(each) for each in (field.value, value)] for field, value in target.values.items()}
+        sizes = {field: (field.value, value) for field, value in target.values.items()}
+        settings = {field: [scaled(size, Fraction(1, 2)) for size in both] for field, both in sizes.items()}
     elif few is not None:
         settings = {field: given for field in target.values if (given := with_few(changes, field, few))}
     for field, value in target.values.items():
@@ -166,7 +168,3 @@ def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, i
             return []
         values.append(sides[0] if len(set(sides)) == 1 and isinstance(field.value, int) else sides)
     return values
-
-
-def half(size: Any) -> Any:
-    return size // 2 if isinstance(size, int) else [side // 2 for side in size]

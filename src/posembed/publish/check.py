@@ -104,7 +104,9 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
         except NotTried as why:
             fails = is_at_fault(model, sizes)
             (problems if fails else works).append(f"it was not run{' at its full size' * fails}: {why}")
-        for limit in (each for each in limits if isinstance(each.value, tuple) and each.value != sizes.image):
+        for limit in limits:
+            if isinstance(limit.value, int) or limit.value == sizes.image:
+                continue
             try:
                 at, *_ = run(model, full_inputs(model, replace(sizes, image=limit.value)))
                 works.append(f"runs {at}, as {limit.where} makes images")

@@ -20,7 +20,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 
-from posembed.checkpoints.position_tables import Config, ConfigField
+from posembed.checkpoints.position_tables import Config, ConfigField, fields_in
 from posembed.errors import CheckpointError
 from posembed.words import last_line
 
@@ -121,13 +121,10 @@ class ConfigObject:
 
 def refuse_depth(config: Mapping[str, Any]) -> None:
     """Refuses too many layers. Called before a config object is built, because some build a list of all layers."""
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            refuse_depth(value)
-        elif LAYERS.search(str(name)):
-            counts = value if isinstance(value, list) else [value]
-            if any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
-                raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {name}={value}")
+    for path, value in fields_in(config):
+        counts = value if isinstance(value, list) else [value]
+        if LAYERS.search(path[-1]) and any(type(layers) is int and layers > MOST_LAYERS for layers in counts):
+            raise CheckpointError(f"config.json: expected at most {MOST_LAYERS:,} layers; got {path[-1]}={value}")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.position_tables import Config, ConfigField, pair
+from posembed.checkpoints.position_tables import Config, ConfigField, pair, scaled
 from posembed.checkpoints.sources.base import HALF, ConfigObject, Few, Shape, Source, quiet, shapes_of
 from posembed.errors import CheckpointError
 
@@ -102,7 +102,7 @@ class TimmConfig(ConfigObject):
         """Returns a copy for images of twice the size, if the model takes an image size."""
         larger = copy.deepcopy(self)
         if "img_size" in larger.sizes:
-            larger.img_size = doubled(larger.img_size)
+            larger.img_size = scaled(larger.img_size, 2)
         return larger
 
     def in_json(self, name: str, value: Any) -> Any:
@@ -178,7 +178,7 @@ class Timm(Source):
     def roomy(self, known: TimmConfig, config: Config) -> Config:
         if "img_size" not in known.sizes:
             return config
-        return {**config, "model_args": {**config.get("model_args", {}), "img_size": doubled(known.img_size)}}
+        return {**config, "model_args": {**config.get("model_args", {}), "img_size": scaled(known.img_size, 2)}}
 
     def keep_sizes(self, rebuilt: TimmConfig, known: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
         if any(each.path[-1] == "patch_size" for each in fields):
@@ -250,10 +250,6 @@ def shapes_without_layers(config: TimmConfig) -> list[set[tuple[str, Shape]]]:
         {(NUMBER.sub(".N", name), shape) for name, shape in shapes_of(each.source.build(each)).items()}
         for each in (config, config.twice())
     ]
-
-
-def doubled(size: Any) -> Any:
-    return 2 * size if isinstance(size, int) else [2 * side for side in size]
 
 
 def timm_config(config: Mapping[str, Any]) -> TimmConfig | None:
@@ -351,7 +347,7 @@ def reads_larger_images(config: TimmConfig) -> bool:
     larger, sides = config.twice(), pair(config.img_size) or (224, 224)
     try:
         with torch.no_grad(), torch.device("meta"):
-            larger.source.build(larger).eval()(torch.empty(1, config.num_channels, *map(doubled, sides)))
+            larger.source.build(larger).eval()(torch.empty(1, config.num_channels, *scaled(sides, 2)))
     except Exception:  # each model raises its own errors
         return False
     return True
