@@ -55,7 +55,6 @@ READS = (
             "transformers.models.mpnet.modeling_mpnet.MPNetEncoder: compute_position_bias",
         ),
     ),
-    Reads("publish/check.py", "model.config.image_token_id", SOME, ("transformers.Qwen2VLConfig: image_token_id",)),
     Reads("checkpoints/inspect.py", "table[name]", OURS),
     Reads(
         "checkpoints/live.py",
@@ -107,7 +106,7 @@ READS = (
         "checkpoints/small_copies.py", "models[0].config.num_frames", SOME, ("transformers.VideoMAEConfig: num_frames",)
     ),
     Reads("checkpoints/small_copies.py", "section[field.path[-1]]", DATA),
-    Reads("checkpoints/proof.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
+    Reads("checkpoints/whole_models.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
     Reads(
         "checkpoints/proof_inputs.py",
         "config.max_2d_position_embeddings config.num_channels config.patch_size config.posemb_grid_size "

@@ -105,7 +105,6 @@ class Target:
 
     @property
     def of_window(self) -> bool:
-        """Whether the config field is the size of an attention window."""
         return self.field is not None and self.limited is None and bool(WINDOWED.search(self.field.path[-1]))
 
     @property
@@ -398,7 +397,6 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
 
 
 def flags_for(tables: Sequence[PositionTable]) -> list[str]:
-    """Returns the command options that change the size of any of these tables."""
     return list(dict.fromkeys(each.flags for table in tables for each in OPTIONS if each.fields(table)))
 
 
@@ -434,7 +432,6 @@ def listing(found: Found) -> str:
 
 
 def why_none(found: Found) -> str:
-    """Returns the reason why no table was found."""
     if found.no_need:
         return found.no_need
     if found.blocked:

@@ -39,7 +39,6 @@ NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.)")  # of a layer
 
 @cache
 def rows_by_type() -> Mapping[str, list[Row]]:
-    """Returns the rows of families.json by model type."""
     rows: dict[str, list[Row]] = {}
     for row in json.loads(files("posembed.checkpoints").joinpath("families.json").read_text(encoding="utf-8")):
         rows.setdefault(row["type"], []).append(row)

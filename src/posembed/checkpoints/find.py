@@ -207,7 +207,6 @@ def why_no_table(model: nn.Module) -> str:
 
 
 def is_in_timm(model: nn.Module, name: str) -> bool:
-    """Returns whether the module that holds a parameter is defined in timm."""
     return type(model.get_submodule(parent(name))).__module__.partition(".")[0] == "timm"
 
 

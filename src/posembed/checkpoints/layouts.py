@@ -279,16 +279,11 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
     """
     rows = layout.front + length + layout.tail
     if table.rows == rows and len(table.shape) <= 3 and all(size == 1 for size in table.shape[:-2]):
-        cells = () if patch is None or table.field is None else patches(table.field, patch)
-        return table.read_by(layout, cells=cells)
+        cells = (Cells(table.field, at, size, size) for at, size in enumerate(patch or ()) if table.field is not None)
+        return table.read_by(layout, cells=tuple(cells))
     value = table.field and table.field.value
     doubt = f"its shape is {table.shape}, but {table.field}={value} means {rows} rows"
     return replace(table, found_by="name").doubted(doubt)
-
-
-def patches(field: ConfigField, patch: Size) -> tuple[Cells, ...]:
-    """Returns how an image size determines the height and the width of a grid of patches."""
-    return tuple(Cells(field, side, size, size) for side, size in enumerate(patch))
 
 
 def projection_beside(key: str, tensors: Tensors) -> str | None:

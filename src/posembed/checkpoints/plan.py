@@ -250,7 +250,6 @@ def pixels_made(tensors: Tensors, found: Found, patch: Size) -> Iterator[str]:
 
 
 def target_of(found: Found, size: NewSize, table: str | None, config: Config) -> Target:
-    """Returns the tables that a new size applies to, and their new sizes."""
     if size.buckets is not None:
         return bucket_target(found, size.buckets, table)
     if size.length is not None:

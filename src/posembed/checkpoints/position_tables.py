@@ -50,7 +50,7 @@ def fields_in(config: Config, above: FieldPath = ()) -> Iterator[tuple[FieldPath
             yield (*above, name), value
 
 
-def scaled(size: Any, factor: int | Fraction) -> Any:
+def times(size: Any, factor: int | Fraction) -> Any:
     """Returns a number, or each side of a size, multiplied by a factor and rounded down."""
     return int(factor * size) if isinstance(size, int) else [int(factor * side) for side in size]
 
@@ -169,11 +169,9 @@ class PositionTable(FoundTable):
 
     @property
     def fields(self) -> tuple[ConfigField, ...]:
-        """The config fields that give its size."""
         return tuple(dict.fromkeys(cells.field for cells in self.cells)) or tuple(filter(None, (self.field,)))
 
     def as_it_is(self) -> TableSize:
-        """Returns the present size of the table."""
         return TableSize(self, self.layout, self.length)
 
     def sized(self, values: Mapping[ConfigField, Any]) -> TableSize:

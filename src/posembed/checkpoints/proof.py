@@ -489,7 +489,6 @@ def said_of_limits(keeping: str, *, within: bool, beyond: bool, shrinks: bool) -
 
 
 def beyond_context(model: nn.Module, target: Target) -> Iterator[str]:
-    """Yields a sentence if a model reads no new row of limited differences."""
     config: Any = model.config
     limited, within = target.limited, config.to_dict().get("context_size")
     if limited is None or limited.length <= limited.table.length or type(within) is not int:
@@ -548,7 +547,6 @@ def resized(old: nn.Module, tables: Mapping[str, TableSize], method: str | None)
 
 
 def fill(new: nn.Module, tables: Mapping[str, Tensor], scale: float = 1) -> None:
-    """Copies tables into a copy of the new model."""
     into = dict(new.named_parameters())
     for name, rows in tables.items():
         into[name].copy_(scale * rows)

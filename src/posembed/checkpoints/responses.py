@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.position_tables import ConfigField, fields_in, pair, scaled
+from posembed.checkpoints.position_tables import ConfigField, fields_in, pair, times
 from posembed.checkpoints.sources.base import Shape, shapes_of
 from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
 from posembed.errors import CheckpointError
@@ -66,7 +66,7 @@ def responses(config: Mapping[str, Any], known: Any, model: nn.Module) -> list[t
 def doubled(field: ConfigField) -> int | list[int]:
     """Returns the value that a rebuild tries: twice the field's value or, for the number of cells of a square, four
     times, so that the grid stays square."""
-    value: int | list[int] = scaled(field.value, 4 if AREA.search(field.path[-1]) else 2)
+    value: int | list[int] = times(field.value, 4 if AREA.search(field.path[-1]) else 2)
     return value
 
 

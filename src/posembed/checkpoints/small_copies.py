@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from posembed.checkpoints.choose import Target
-from posembed.checkpoints.position_tables import ConfigField, TableSize, scaled
+from posembed.checkpoints.position_tables import ConfigField, TableSize, times
 from posembed.checkpoints.proof_inputs import MOST_NUMBERS, NotTried, TooLarge
 from posembed.checkpoints.sources.base import HALF, Few, quiet
 from posembed.checkpoints.sources.configs import source_of
@@ -65,7 +65,7 @@ def copies(
     settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
     if few == HALF:
         sizes = {field: (field.value, value) for field, value in target.values.items()}
-        settings = {field: [scaled(size, Fraction(1, 2)) for size in both] for field, both in sizes.items()}
+        settings = {field: [times(size, Fraction(1, 2)) for size in both] for field, both in sizes.items()}
     elif few is not None:
         settings = {field: given for field in target.values if (given := with_few(changes, field, few))}
     for field, value in target.values.items():

@@ -118,7 +118,6 @@ def count_features(model: Any, inputs: Mapping[str, Any]) -> int:
 
 
 def refuse_other_count(models: Sequence[Any], counts: tuple[int, int], target: Target) -> None:
-    """Raises Misread if a config states another number of image tokens than the new model makes."""
     before, after = (dict(fields_in(model.config.to_dict())) for model in models)
     for path, number in before.items():
         stated = path[-1] not in IMAGE_TOKENS and STATED.search(path[-1]) and type(number) is int

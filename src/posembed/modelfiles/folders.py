@@ -196,7 +196,6 @@ def walk(root: Path, folder: Path, above: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def is_left_out(path: Path, modules: set[Path]) -> bool:
-    """Returns whether to leave out a file that is not known to hold weights."""
     in_module = not modules.isdisjoint(path.parents)
     if path.name in VERSION_CONTROL or (DESCRIPTION.fullmatch(path.name) and not in_module):
         return True

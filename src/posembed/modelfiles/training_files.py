@@ -54,7 +54,6 @@ class Tree:
         return {joined(place): (*model, *place) for place, value in held if is_weight(value)}
 
     def tensors(self, model: Place) -> dict[str, Tensor]:
-        """Returns the tensors of a state dict by key."""
         return {key: at(self.root, place) for key, place in self.places(model).items()}
 
     @cached_property

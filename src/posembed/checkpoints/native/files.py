@@ -114,7 +114,6 @@ def in_rows(table: FoundTable) -> bool:
 
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
-    """Returns a table of positions in a line with the reserved rows that the user states."""
     lies_in_line = not (isinstance(table, PositionTable) and table.layout.axes)
     if rows == AS_FOUND or rows.old_grid is not None or not in_rows(table) or not lies_in_line:
         return table

@@ -235,7 +235,6 @@ def part_of(known: Any, path: FieldPath) -> Any:
 
 
 def without(config: Config, path: FieldPath, names: Iterable[str]) -> dict[str, Any]:
-    """Copies a config.json without these fields of the section at ``path``."""
     changed: Any = with_floats(config)
     held: Any = section(changed, path)
     for name in names:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.position_tables import Config, ConfigField, pair, scaled
+from posembed.checkpoints.position_tables import Config, ConfigField, pair, times
 from posembed.checkpoints.sources.base import HALF, ConfigObject, Few, Shape, Source, quiet, shapes_of
 from posembed.errors import CheckpointError
 
@@ -80,7 +80,6 @@ class TimmConfig(ConfigObject):
 
     @staticmethod
     def create(config: TimmConfig) -> nn.Module:
-        """Builds the model."""
         timm: Any = import_module("timm")
         size = config.pretrained
         model: Any = timm.create_model(config.architecture, pretrained=False, pretrained_cfg=dict(size), **config.args)
@@ -102,7 +101,7 @@ class TimmConfig(ConfigObject):
         """Returns a copy for images of twice the size, if the model takes an image size."""
         larger = copy.deepcopy(self)
         if "img_size" in larger.sizes:
-            larger.img_size = scaled(larger.img_size, 2)
+            larger.img_size = times(larger.img_size, 2)
         return larger
 
     def in_json(self, name: str, value: Any) -> Any:
@@ -178,7 +177,7 @@ class Timm(Source):
     def roomy(self, known: TimmConfig, config: Config) -> Config:
         if "img_size" not in known.sizes:
             return config
-        return {**config, "model_args": {**config.get("model_args", {}), "img_size": scaled(known.img_size, 2)}}
+        return {**config, "model_args": {**config.get("model_args", {}), "img_size": times(known.img_size, 2)}}
 
     def keep_sizes(self, rebuilt: TimmConfig, known: TimmConfig, fields: Mapping[ConfigField, Any]) -> None:
         if any(each.path[-1] == "patch_size" for each in fields):
@@ -286,7 +285,6 @@ def with_image_sizes(config: Any) -> Any:
 
 
 def configs_in(config: Any) -> Iterator[Any]:
-    """Yields a transformers config and the configs of its parts."""
     from transformers import PretrainedConfig
 
     yield config
@@ -347,7 +345,7 @@ def reads_larger_images(config: TimmConfig) -> bool:
     larger, sides = config.twice(), pair(config.img_size) or (224, 224)
     try:
         with torch.no_grad(), torch.device("meta"):
-            larger.source.build(larger).eval()(torch.empty(1, config.num_channels, *scaled(sides, 2)))
+            larger.source.build(larger).eval()(torch.empty(1, config.num_channels, *times(sides, 2)))
     except Exception:  # each model raises its own errors
         return False
     return True
