@@ -114,21 +114,22 @@ class Target:
         if self.is_text or not layout.axes or are_sides(layout.axes):
             old, new = map(str, self.length)
             return old, new, "differences" if are_sides(layout.axes) else "positions"
-        names = [axis.name for axis in layout.axes]
         before, after = (" x ".join(str(axis.size) for axis in each.axes) for each in (layout, change.layout))
+        return before, after, self.unit
+
+    @property
+    def unit(self) -> str:
+        """What the cells along the axes are, in words."""
+        names = [axis.name for axis in self.table.layout.axes]
         if self.of_window:
-            return before, after, "cells of a window"
-        of_frames = self.field is not None and "frames" in self.field.path[-1]
-        kinds = {"time": "frames" if of_frames else "time steps", "bucket": "buckets", "query": "object queries"}
-        image = set(names) & set(IMAGE_AXES)
-        unit = (
-            "patches"
-            if image and "time" not in names
-            else "cells"
-            if len(names) > 1
-            else kinds.get(names[0], "positions")
-        )
-        return before, after, unit
+            return "cells of a window"
+        if "time" not in names and set(names) & set(IMAGE_AXES):
+            return "patches"
+        if len(names) > 1:
+            return "cells"
+        if names == ["time"] and self.field is not None and "frames" in self.field.path[-1]:
+            return "frames"
+        return {"time": "time steps", "bucket": "buckets", "query": "object queries"}.get(names[0], "positions")
 
     @property
     def is_text(self) -> bool:

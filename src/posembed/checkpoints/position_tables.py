@@ -133,8 +133,7 @@ class FoundTable:
         return self.shape[-1]
 
     def read_by(self, layout: TableLayout, *, cells: tuple[Cells, ...] = (), doubt: str = "") -> PositionTable:
-        common = {each.name: getattr(self, each.name) for each in fields(FoundTable)}
-        return PositionTable(**common | {"doubt": doubt}, layout=layout, cells=cells)
+        return PositionTable(**vars(self.doubted(doubt)), layout=layout, cells=cells)
 
     def doubted(self, doubt: str) -> FoundTable:
         """Returns this tensor or table, marked as not understood."""

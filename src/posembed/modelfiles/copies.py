@@ -130,13 +130,12 @@ class Copy:
                 write_tensors(target, edited(file, tensors), file.metadata)
             else:
                 copy_file(file.path, target)
-        index = self.checkpoint.index
-        listed = {} if index is None else {self.place_of(index): new_index(self.checkpoint, index, tensors)}
-        self.write_others(documents, listed)
+        self.write_others(documents)
+        if (index := self.checkpoint.index) is not None:
+            write_text(self.place_of(index), new_index(self.checkpoint, index, tensors))
 
-    def write_others(self, documents: Mapping[Path, str], listed: Mapping[Path, str] | None = None) -> None:
+    def write_others(self, documents: Mapping[Path, str]) -> None:
         texts = {self.place / path: text for path, text in documents.items()}
-        texts.update(listed or {})
         for path in self.kept:
             if self.place_of(path) not in texts:
                 copy_file(path, self.place_of(path))
