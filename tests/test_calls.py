@@ -243,21 +243,6 @@ def test_a_forward_of_a_subclass_gets_the_answer_of_the_class_that_it_calls(name
     assert f"{kind.__name__} does not take key_padding_mask" in str(caught.value)
 
 
-def test_a_first_argument_under_another_name_is_named() -> None:
-    layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
-    with pytest.raises(CallError, match=r"BertInput does not take input_ids \(here it is token_ids\)"):
-        layer(input_ids=torch.ones(2, 5, dtype=torch.int64))
-
-
-def test_the_second_argument_of_other_libraries_is_named() -> None:
-    ids = torch.ones(2, 5, dtype=torch.int64)
-    layer = inputs.BertInput(vocab_size=9, max_len=5, dim=8)
-    with pytest.raises(
-        TypeError, match=r"by position, and got 2 values: write .*mask=\.\.\. or token_type_ids=\.\.\. for the"
-    ):
-        layer(ids, torch.zeros_like(ids))
-
-
 # What a wrapped constructor must not change
 
 

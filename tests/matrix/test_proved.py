@@ -104,14 +104,6 @@ def test_tables_of_other_strides_under_the_default_compiler(size: tuple[int, int
     assert_close(compiled, [p.grad for p in layer.parameters()])
 
 
-@together("name", [name for name, case in LAYERS.items() if case.reads_tokens])
-def test_input_layers_take_nothing_by_place_but_the_tokens(name: str) -> None:
-    """transformers' BertEmbeddings has token types there, other code a mask; both would be read as positions."""
-    layer, (ids,) = LAYERS[name].make(SMALL), LAYERS[name].arguments(SMALL)
-    with pytest.raises(TypeError, match=f"{name} takes only token_ids by position, and got 2"):
-        layer(ids, torch.zeros_like(ids))
-
-
 PATCHES = ["Embedding.forward", "LayerNorm.forward", "Module._call_impl", "Module.__call__"]
 SEES_A_PATCH = """
 def sees(target, patch):

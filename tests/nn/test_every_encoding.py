@@ -297,19 +297,6 @@ def test_sequences_have_no_grid_but_tables_are_resized_as_a_line(name: str) -> N
         assert other is encoding
 
 
-@pytest.mark.whole  # test_ways_of_running.py compiles every kind, and test_fitting.py one with a mask
-@together("name", ["learned", "rope", "alibi", "pope", "rolling"])
-def test_a_compiled_decoder(name: str) -> None:
-    torch.compiler.reset()  # each encoding is another graph
-    model = decoder(name, layers=1)
-    x = tokens(2, 12)
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert_close(compiled(x), model(x))
-    mask = torch.ones(2, 12)
-    mask[1, :4] = 0
-    assert_close(compiled(x, mask=mask), model(x, mask=mask))
-
-
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["learned", "rope", "t5"])
 def test_a_real_size(name: str) -> None:

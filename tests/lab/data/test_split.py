@@ -105,7 +105,7 @@ def test_a_tenth_to_a_fifth_of_any_text_is_held_out(text: bytes) -> None:
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(texts=st.lists(st.one_of(TEXTS, TEXTS.map(lambda t: t * 50)), min_size=1, max_size=40))
 def test_any_documents_are_split_between_characters_and_nothing_is_lost(texts: list[str]) -> None:
     documents = [Document(f"d{i}", f"{i} {text}".encode()) for i, text in enumerate(texts)]

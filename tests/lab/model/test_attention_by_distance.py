@@ -66,19 +66,6 @@ def test_it_is_the_mean_of_an_explicit_softmax_by_distance(
         assert not found[..., 5:].any()
 
 
-def test_attention_is_what_forward_weighs_values_by(spec: LengthSpec, task: LanguageModelling) -> None:
-    """Beyond 8 windows attention is computed in blocks; its weights still sum to 1 and give what it gives."""
-    model = task.build(dataclasses.replace(spec, encoding="rope+window", window=2)).eval()
-    attention = model.body.layers[0].attention
-    x = torch.randn(2, 40, 16)
-    positions = Positions(model.encoding, x)
-    weights = attention.weights(x, positions=positions)
-    assert_close(weights.sum(dim=-1), torch.ones(2, 2, 40))
-    values = attention.queries_keys_and_values(x, positions)[2]
-    expected = attention.output((weights @ values).transpose(1, 2).flatten(2))
-    assert_close(attention(x, positions=positions), expected)
-
-
 def test_few_sequences_at_a_time_are_the_same_and_nothing_is_left_behind(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

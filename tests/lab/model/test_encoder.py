@@ -35,15 +35,6 @@ def test_padded_is_unpadded(text_task: TextClassification, text_spec: TextSpec, 
     assert torch.equal(model(noise, lengths), together)
 
 
-def test_padding_has_no_gradient(text_task: TextClassification, text_spec: TextSpec) -> None:
-    model = classifier(text_task, text_spec, encoding="learned")
-    embedded = torch.randn(2, 6, text_spec.width, dtype=torch.float64, requires_grad=True)
-    present = torch.arange(6) < torch.tensor([[4], [6]])
-    model.classify(embedded, present).square().sum().backward()
-    assert embedded.grad is not None
-    assert torch.equal(embedded.grad.abs().sum(-1) > 0, present)
-
-
 @together("encoding", [name for name in names_for("encoder") if name != "none"], usual=is_usual)
 def test_order_is_seen_both_ways(text_task: TextClassification, text_spec: TextSpec, encoding: str) -> None:
     """Every token's change reaches the class, and so does their order; without positions the order does not."""
