@@ -19,8 +19,8 @@ def runs_usually(name: str, size: Size) -> bool:
     """Layers of one kind run by turns around the threshold of pieces, around that of large pages, and at real sizes."""
     turn = SIZES.index(size) // 2
     whose = name in ("LearnedPositionalEmbedding", "RotaryEmbedding", "BertInput", "ViTInput")
-    if size == SIZES[-1] and name != "LearnedPositionalEmbedding":
-        whose = False
+    if turn == len(SIZES) // 2 - 1:  # what takes longest
+        return name == "LearnedPositionalEmbedding" or (size != SIZES[-1] and whose)
     return is_usual(name, size) and (turn == 0 or whose or (list(LAYERS).index(name) + turn) % 3 == 0)
 
 
