@@ -17,6 +17,8 @@ import torch
 
 from together import asked, seed, settle
 
+os.fsync = lambda descriptor: None  # no test cuts the power, and a kill loses nothing that was written
+
 # The same examples each time, however long they take on a busy machine.
 hypothesis.settings.register_profile("posembed", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("posembed")

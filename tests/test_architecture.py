@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "posembed"
@@ -49,10 +50,16 @@ def room_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@cache
 def imported_rooms(path: Path) -> set[str]:
     """The folders and files directly under posembed that this file imports, at any depth of its code."""
     rooms = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: import from `posembed...`, not relatively"
             names = [node.module or ""]
@@ -69,13 +76,10 @@ def imported_rooms(path: Path) -> set[str]:
 SOURCES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
 
 
-IMPORTED = {path: imported_rooms(path) for path in SOURCES}
-
-
 def test_imports_follow_the_table() -> None:
-    for path, rooms in IMPORTED.items():
+    for path in SOURCES:
         room = room_of(path)
-        forbidden = rooms - MAY_IMPORT[room] - FOR_ALL - {room}
+        forbidden = imported_rooms(path) - MAY_IMPORT[room] - FOR_ALL - {room}
         assert not forbidden, f"{path}: posembed/{room} may not import {sorted(forbidden)}"
 
 
@@ -101,15 +105,14 @@ def name_of(path: Path) -> str:
 
 def imported_files(path: Path, files: Mapping[str, Path]) -> set[str]:
     """The files that this file imports at run time, at any depth of its code."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     unseen = {
         inner
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
     found = set()
-    for node in set(ast.walk(tree)) - unseen:
+    for node in set(nodes(path)) - unseen:
         if isinstance(node, ast.ImportFrom):
             found |= {f"{node.module}.{each.name}" for each in node.names} & files.keys() or {node.module or ""}
         elif isinstance(node, ast.Import):
@@ -123,7 +126,7 @@ def test_the_table_names_every_room() -> None:
 
 def test_every_permission_is_used() -> None:
     for room in set(MAY_IMPORT) - {"cli", "__main__", "_version"}:
-        used = set().union(*(rooms for path, rooms in IMPORTED.items() if room_of(path) == room))
+        used = set().union(*(imported_rooms(path) for path in SOURCES if room_of(path) == room))
         assert MAY_IMPORT[room] <= used, f"posembed/{room} no longer imports {sorted(MAY_IMPORT[room] - used)}"
 
 

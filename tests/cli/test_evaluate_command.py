@@ -10,7 +10,6 @@ import pytest
 
 from evaluated_models import save_causal, save_encoder, write_collection, write_texts
 from posembed.measure.jobs import Kept
-from posembed.tables.resize import WHY_TEXT_METHOD
 from tiny_models import TEXT, saved, tiny_model
 
 
@@ -70,18 +69,6 @@ def test_a_check_that_cannot_run_is_refused_before_anything_is_written(posembed,
     assert done.code == 1
     assert "expected at least 1 text of 128 tokens" in done.err
     assert not (tmp_path / "out").exists()
-
-
-def test_leftovers_of_a_killed_resize_are_listed(posembed, tmp_path: Path) -> None:
-    source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
-    (tmp_path / ".out.0123abcd.partial").mkdir()
-    (tmp_path / ".other.0123abcd.partial").mkdir()
-    words = [str(source), str(tmp_path / "out"), "--length", "128"]
-    done = posembed("resize", *words)
-    assert ".out.0123abcd.partial: " in done.out
-    assert f"tile is the default: {WHY_TEXT_METHOD}" in done.out
-    assert ".other" not in done.out
-    assert (tmp_path / ".out.0123abcd.partial").exists()
 
 
 def test_reports(posembed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,15 +104,6 @@ def test_a_padded_token_is_what_it_is_without_padding(case: Case, side: str) -> 
     assert_same_gradients(case, ours, theirs)
 
 
-def test_tokens_after_others(case: Case) -> None:
-    ids = tokens(2, 12)
-    theirs = case.peer.embed(case.model, ids)[:, 9:]
-    after = ids[:, 9:]
-    assert_same(case.layer(after, offset=9), theirs)
-    assert_same(case.layer(after, offset=torch.tensor([9, 9])), theirs)
-    assert_same(case.layer(after, mask=torch.ones(2, 12)), theirs)
-
-
 def test_dropout_is_the_models_own(case: Case) -> None:
     ids = tokens(2, 8)
     case.layer.train()

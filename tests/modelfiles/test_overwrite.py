@@ -18,6 +18,7 @@ from posembed.cli.checkpoints import resize
 from posembed.errors import CheckpointError
 from posembed.files import system_rename
 from posembed.modelfiles.safetensors import read_header
+from posembed.tables.resize import WHY_TEXT_METHOD
 from tiny_models import TEXT, saved, tiny_model
 
 TABLE = "embeddings.position_embeddings.weight"
@@ -227,11 +228,14 @@ def test_an_out_that_appears_while_the_copy_is_made_stays(
 def test_the_next_run_names_what_a_killed_one_left(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / ".out.0123abcd.partial").mkdir()
+    for name in (".out.0123abcd.partial", ".other.0123abcd.partial"):
+        (tmp_path / name).mkdir()
     posembed.resize_checkpoint(source, tmp_path / "old", length=64)
     (tmp_path / "old").rename(tmp_path / ".out.01234567.old")
     resize([str(source), str(tmp_path / "out"), "--length", "80"], standalone_mode=False)
     printed = capsys.readouterr().out
+    assert f"tile is the default: {WHY_TEXT_METHOD}" in printed
+    assert ".other" not in printed
     for name in (".out.0123abcd.partial", ".out.01234567.old"):
         assert f"{tmp_path / name}: an unfinished copy or the earlier OUT" in printed
         assert (tmp_path / name).exists()

@@ -82,15 +82,6 @@ def test_layers_of_your_own(name: str) -> None:
 
 
 @torch.no_grad()
-def test_compiled_without_a_break() -> None:
-    torch.compiler.reset()
-    model = model_of("fox/rope+window", layers=2)
-    x, mask = torch.randn(2, 12, DIM, dtype=torch.float64), torch.arange(12) >= torch.tensor([[0], [4]])
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    assert_close(compiled(x, mask=mask), model(x, mask=mask))
-
-
-@torch.no_grad()
 @pytest.mark.parametrize("encoding", [RotaryEmbedding(DIM // HEADS), Fox(dim=DIM, heads=HEADS)], ids=repr)
 def test_an_encoding_that_is_compiled_alone(encoding: PositionEncoding) -> None:
     model = Decoder(dim=DIM, heads=HEADS, layers=2, encoding=encoding).eval()
