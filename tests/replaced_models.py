@@ -48,6 +48,8 @@ MODELS: dict[str, tuple[type, dict[str, Any]]] = {
     "siglip_vision": (hf.SiglipVisionModel, IMAGE),
     "dinov2_registers": (hf.Dinov2WithRegistersModel, IMAGE),
 }
+BUILT_ALIKE = ("biogpt", "roberta", "electra", "deit", "clip_vision")
+"""Models that are built like another one: with --whole alone, where every model takes long."""
 DECODERS = ("gpt2", "gpt_neo", "opt", "biogpt")
 ENCODERS = ("bert", "roberta", "distilbert", "electra", "albert")
 IMAGES = ("vit", "deit", "clip_vision", "siglip_vision", "dinov2_registers")

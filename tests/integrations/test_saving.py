@@ -50,7 +50,7 @@ def saved(name: str, encoding: Any, folder: Path, **sizes: Any) -> Any:
     return model
 
 
-@together("name", made.MODELS)
+@together("name", made.MODELS, usual=lambda name: name not in made.BUILT_ALIKE)
 def test_one_call_loads_it_again(name: str, tmp_path: Path) -> None:
     encodings = ("rope", "t5", "learned-2d" if name in made.IMAGES else "learned")
     for encoding in by_turns(encodings, list(made.MODELS).index(name)):

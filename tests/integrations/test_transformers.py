@@ -66,9 +66,7 @@ def test_a_layer_with_the_old_rows_gives_the_old_outputs(name: str) -> None:
     assert_close(got[present], want[present], depth=2)
 
 
-@together(
-    "name", made.MODELS, usual=lambda name: name not in ("biogpt", "roberta", "electra", "deit", "clip_vision")
-)  # which are built like others
+@together("name", made.MODELS, usual=lambda name: name not in made.BUILT_ALIKE)
 def test_every_encoding_reaches_the_outputs(name: str) -> None:
     model, given = made.tiny(name), made.inputs(name)
     names = [each for each in ENCODINGS if "images" in ENCODINGS[each].uses] if name in made.IMAGES else []
@@ -258,7 +256,7 @@ def generated(model: nn.Module, ids: Tensor, mask: Tensor | None = None, **optio
     [*(("gpt2", each) for each in CAUSAL)]
     + [(name, each) for name in ("gpt_neo", "opt") for each in ("learned", "rope", "t5", "rolling")],
     usual=lambda name, encoding: (
-        encoding in ("learned", "t5", "rolling", "learned-averaged", "pope", "rope-yarn", "rope+window", "tupe-r")
+        encoding in ("learned", "t5", "rolling", "learned-averaged", "rope-yarn", "rope+window")
         if name == "gpt2"
         else encoding == ("rope" if name == "gpt_neo" else "learned")
     ),
@@ -518,7 +516,7 @@ def test_what_cannot_be_replaced_says_why_and_stays() -> None:
         replace_positions(nn.Linear(2, 2), "rope")  # type: ignore[arg-type]
 
 
-@together("name", made.MODELS)
+@together("name", made.MODELS, usual=lambda name: name not in made.BUILT_ALIKE)
 @together("other", ["eager", "sdpa"])
 def test_an_attention_that_the_encoding_does_not_reach_is_refused(name: str, other: str) -> None:
     model, given = replaced(name, "alibi"), made.inputs(name)
