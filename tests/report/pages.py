@@ -69,7 +69,7 @@ def tuned(measure: str, mean: float) -> Tuned:
     return Tuned(Path(names[1]), chosen, 100, with_seeds([found] * 3), by, None, "", 512, moved)
 
 
-OWN = {"inits": True, "by-task": True, "rows": False, "cost": True, "data-efficiency": False}
+OWN = {"inits": False, "by-task": True, "rows": False, "cost": True, "data-efficiency": False}
 """The questions whose pages have parts of their own, and one of the others; whether with pictures of what tables
 learned, which look alike on all pages. The page of many lengths is one of lengths."""
 

@@ -56,18 +56,6 @@ def test_resized_images_keep_their_brightness(image_task: ImageClassification) -
     assert_close(patches(images, 16, 4).mean(dim=(1, 2)), means)
 
 
-@pytest.mark.parametrize("name", names_for("images"))
-def test_the_same_grid_changes_nothing_and_the_trained_one_stays(image_spec: ImageSpec, name: str) -> None:
-    encoding = built(image_spec, name)
-    before = rows_of(encoding, 17)
-    assert encoding.on_grid(GRID) is encoding
-    other = encoding.on_grid((6, 6))
-    assert rows_of(other, 37).shape == (37, 16)
-    assert torch.equal(rows_of(encoding, 17), before)
-    assert not other.training
-    assert_close(rows_of(other, 37)[0], before[0])  # the token in front keeps its place
-
-
 def test_what_a_finer_grid_reads(image_spec: ImageSpec) -> None:
     line = built(image_spec, "learned-1d")
     expected = torch.nn.functional.interpolate(line.weight[1:].T[None], size=36, mode="linear")[0].T

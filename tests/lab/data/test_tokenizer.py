@@ -113,14 +113,6 @@ def test_byte_pairs_of_the_training_text(folder: Path) -> None:
             load_corpus(str(folder / "text"), tokenizer=f"bpe:{number}")
 
 
-def test_all_held_out_bytes_are_counted_once(folder: Path) -> None:
-    corpus = load_corpus(str(folder / "text"), tokenizer=str(folder / "plain.json"))
-    same = load_corpus(str(folder / "text"))
-    assert corpus.held_out_bytes is not None
-    assert len(corpus.held_out_bytes) == len(corpus.held_out)
-    assert int(corpus.held_out_bytes.sum()) == len(same.held_out)
-
-
 @given(st.text(st.characters(codec="utf-8")))
 def test_the_bytes_of_any_text_are_counted_once(text: str) -> None:
     tokenizer = Loaded(PLAIN)
