@@ -75,11 +75,9 @@ def test_the_answer_and_the_page(posembed, folder: Path) -> None:
     ("options", "message"),
     [
         (WORDS, "length: expected a whole number of at least 16; got none"),
-        ([*HOW, "--train", "head"], "train: expected one of all, rows, table, lora; got 'head'"),
         ([*HOW, "--report", "text"], "the page text cannot be written"),
         ([*HOW, "--report", "out-at-64"], "report: out-at-64 is a folder that this command writes; name another file"),
         ([*HOW, "--images", "text"], "images: an image model is trained and measured on images only"),
-        ([*HOW, "--minutes", "3"], "expected either minutes or steps; got both"),
         (["tune", "model", ".", *HOW[3:]], "out: expected the path of a new folder; got '.'"),
         ([*HOW, "--report", "no/page.html"], "the folder no does not exist; name another file (--report)"),
     ],

@@ -61,10 +61,10 @@ def as_jpeg(image: Image.Image, quality: int) -> Image.Image:
 def test_the_same_image_in_another_size_and_format_looks_alike(
     made: Callable[[int], Image.Image], again: str, tmp_path: Path
 ) -> None:
-    for seed in range(6):
+    for seed in range(3):
         made(seed).save(tmp_path / f"{seed} a.png")
         AGAIN[again](made(seed)).save(tmp_path / f"{seed} b.png")
     pictures = sorted(read_pictures(tmp_path), key=lambda picture: picture.path.name)
     looks = torch.stack([thumbnail(picture) for picture in pictures])
-    for number in range(12):
+    for number in range(6):
         assert alike(looks[number], looks).nonzero()[:, 0].tolist() == [number // 2 * 2, number // 2 * 2 + 1]
