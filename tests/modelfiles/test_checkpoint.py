@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import open_checkpoint
+from posembed.modelfiles.folders import VOCABULARIES, has_vocabulary
 from posembed.modelfiles.safetensors import values_of
 from together import together
 
@@ -117,3 +118,19 @@ def test_a_thousand_mutated_pickles_raise_our_error_or_are_read(zipped: bool, tm
         except CheckpointError:
             refused += 1
     assert refused > 500
+
+
+def test_only_a_file_that_is_there_is_a_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text("{}")  # alone, it makes an empty tokenizer
+    for name in (*VOCABULARIES, "spiece.model"):
+        held = tmp_path / name
+        held.symlink_to(tmp_path / "nowhere")
+        assert not has_vocabulary(tmp_path), name
+        held.unlink()
+        held.mkdir()
+        assert not has_vocabulary(tmp_path), name
+        held.rmdir()
+        (tmp_path / "blob").write_text("{}")
+        held.symlink_to(tmp_path / "blob")  # as in the cache of the hub
+        assert has_vocabulary(tmp_path), name
+        held.unlink()

@@ -78,7 +78,8 @@ def is_weights(name: str) -> bool:
 def has_vocabulary(folder: Path) -> bool:
     """Returns whether a folder holds the tokens of a tokenizer. Without them, transformers returns an empty tokenizer
     of the family, or one whose tokens are the bytes or characters of a text."""
-    return any(path.name in VOCABULARIES or path.suffix == ".model" for path in folder.iterdir())
+    held = (path for path in folder.iterdir() if path.is_file())
+    return any(path.name in VOCABULARIES or path.suffix == ".model" for path in held)
 
 
 def loaded_instead(files: Iterable[str], new: Collection[str]) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
     earlier = (
         text.replace(',"draws":2', ""),
         text.replace('"draws":2', '"draws":1'),
-        text.replace('"values"', '"loss"'),
+        json.dumps({name: value for name, value in json.loads(text).items() if name != "sha256"}),
     )
     assert text not in earlier
     with pytest.raises(ValueError, match="its measurements are those of another version"):
@@ -72,6 +72,33 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
         assert file.read_text() == broken
     file.unlink()
     assert [r.spec.encoding for r in folder.results()] == ["rope", "none"]
+
+
+def test_no_measured_value_is_lost_or_changed_in_silence(spec: LengthSpec) -> None:
+    text = result(spec).to_json()
+    measured = json.loads(text)["measurements"]
+
+    def with_measured(**changed: object) -> str:
+        return json.dumps(json.loads(text) | {"measurements": measured | changed})
+
+    assert result_from_json(with_measured(), LengthSpec) == result(spec)
+    values = measured["values"]
+    broken = [with_measured(values=[]), with_measured(values=values[:-1]), with_measured(sizes={"images": 3})]
+    broken += [with_measured(values=[*values[:n], [None, *v[1:]], *values[n + 1 :]]) for n, v in enumerate(values)]
+    broken += [with_measured(values=[[v[0], v[1], None, *v[3:]] for v in values]), text.replace("repeat gain", "gain")]
+    broken += [json.dumps({**json.loads(text), "measurements": None})]
+    for each in broken:
+        with pytest.raises(ValueError, match="its measurements were changed"):
+            result_from_json(each, LengthSpec)
+
+
+def test_metrics_of_another_version_are_named(spec: LengthSpec) -> None:
+    done = result(spec)
+    assert done.measurements is not None
+    values = tuple(each._replace(metric=f"old {each.metric}") for each in done.measurements.values)
+    other = dataclasses.replace(done, measurements=dataclasses.replace(done.measurements, values=values))
+    with pytest.raises(ValueError, match="this version does not measure its old perplexity"):
+        result_from_json(other.to_json(), LengthSpec)
 
 
 def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LengthSpec) -> None:

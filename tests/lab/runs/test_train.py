@@ -149,7 +149,7 @@ def test_a_run_whose_end_is_not_finite_has_failed(
         task, "measure", lambda *a: Measured((*measure(*a).values, Value(SAME_TOKENS.name, math.nan, 40)))
     )
     result = train.run(dataclasses.replace(spec, steps=2, encoding="rope"), task, accelerator)
-    assert result.failure == "log perplexity of the same tokens/40 was nan on held-out data; try a lower learning rate"
+    assert result.failure == "perplexity of the same tokens at 40 was nan on held-out data; try a lower learning rate"
     assert result.measurements is None
 
 

@@ -13,14 +13,16 @@ from typing import Any, Generic
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
 from posembed.lab.measured import Measured
-from posembed.lab.metrics import LOGARITHMS
+from posembed.lab.metrics import LOGARITHMS, NAMES
 from posembed.lab.runs.spec import DRAWS, SpecT
 from posembed.measure.frame import Run
-from posembed.measure.jobs import Store
+from posembed.measure.jobs import Store, digest
 from posembed.settings import restored, settings_from
 
 NORMS_AT_START = 10
 """The number of first steps whose gradient norms are all kept."""
+SEAL = "sha256"
+"""The key of the hash of the measurements in a run's file."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class RunResult(Generic[SpecT]):
     """The version of the random draws that the run was trained with."""
 
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+        values = dataclasses.asdict(self)
+        return json.dumps(values | {SEAL: digest(values["measurements"])}, separators=(",", ":"))
 
 
 DAMAGED = (OSError, ValueError, KeyError, TypeError, AttributeError)  # raised by reading a damaged JSON file
@@ -70,9 +73,14 @@ def result_from_json(text: str, kind: type[SpecT]) -> RunResult[SpecT]:
     values = json_object(text)
     if values.get("draws") != DRAWS:
         raise ValueError("its random draws are those of another version")
-    if "values" not in (values.get("measurements") or {"values": ()}):
+    if SEAL not in values:
         raise ValueError("its measurements are those of another version")
+    if values.pop(SEAL) != digest(values.get("measurements")):
+        raise ValueError("its measurements were changed")
     found: RunResult[SpecT] = restored(RunResult[kind], values)  # type: ignore[valid-type]
+    for each in found.measurements.values if found.measurements else ():
+        if not NAMES.fullmatch(each.metric):
+            raise ValueError(f"this version does not measure its {each.metric}")
     return found
 
 

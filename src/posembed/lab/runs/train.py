@@ -77,7 +77,8 @@ def run(
             measurements = task.measure(spec, model, accelerator)
             for name, value in measured_values(measurements).items():
                 if failure is None and not math.isfinite(value):
-                    failure = f"{name} was {value} on held-out data; try a lower learning rate"
+                    what = " at ".join(name.removeprefix("log ").split("/"))
+                    failure = f"{what} was {value} on held-out data; try a lower learning rate"
         if failure is None and own is not None:
             attention = task.attention(spec, model, accelerator.device)
             if attention is not None:
