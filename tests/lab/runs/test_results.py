@@ -70,6 +70,10 @@ def test_a_broken_file_is_named_and_the_rest_kept(tmp_path: Path, spec: LengthSp
         with pytest.raises(RunFolderError, match=r"results/alibi-.*\.json is not a run.*the other 2 results stay"):
             folder.check(spec)
         assert file.read_text() == broken
+    folder.file("results", specs[2]).write_text(text[:40])
+    with pytest.raises(RunFolderError, match=r"like 1 more beside it, is not a run .* the other 1 results stay"):
+        folder.results()
+    folder.add(result(specs[2]))
     file.unlink()
     assert [r.spec.encoding for r in folder.results()] == ["rope", "none"]
 

@@ -150,17 +150,20 @@ class RunFolder(Generic[SpecT]):
 
     def results(self) -> list[RunResult[SpecT]]:
         """Returns every finished run, in the order in which they finished. Raises RunFolderError for a damaged file."""
-        files = self._result_files()
-        results = []
+        files, results, broken = self._result_files(), [], list[tuple[Path, Exception]]()
         for file in files:
             try:
                 results.append(result_from_json(file.read_text(encoding="utf-8"), self.kind))
             except DAMAGED as error:
-                raise RunFolderError(
-                    f"{file} is not a run of this version ({error}); nothing was changed. Another version may have "
-                    "written it. "
-                    f"Repair or delete it: the other {len(files) - 1} results stay, and its run is trained again"
-                ) from error
+                broken.append((file, error))
+        if broken:
+            first, why = broken[0]
+            more = f", like {len(broken) - 1} more beside it," if broken[1:] else ""
+            raise RunFolderError(
+                f"{first}{more} is not a run of this version ({why}); nothing was changed. Another version may have "
+                f"written it. Repair or delete each such file: the other {len(files) - len(broken)} results stay, and "
+                "what is deleted is trained again"
+            ) from why
         known = {result.spec: result for result in results}  # a copy of a file is no second run
         return sorted(known.values(), key=lambda result: result.finished)
 
