@@ -107,6 +107,7 @@ SECTIONS = {
             "p-rope",
             "hope",
             "tupe",
+            "tupe-r",
         ),
         leading=("rolling/none+logn",),
     ),
