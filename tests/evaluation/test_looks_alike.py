@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image, ImageOps
 
@@ -68,3 +69,26 @@ def test_the_same_image_in_another_size_and_format_looks_alike(
     looks = torch.stack([thumbnail(picture) for picture in pictures])
     for number in range(6):
         assert alike(looks[number], looks).nonzero()[:, 0].tolist() == [number // 2 * 2, number // 2 * 2 + 1]
+
+
+@pytest.mark.parametrize(
+    ("step", "angle", "detail", "expected"),
+    [
+        (0.0, 0, 0.5, True),
+        (0.2, 0, 0.5, True),
+        (0.3, 0, 0.5, False),  # brighter by more than a quarter of the contrast
+        (0.0, 50, 0.5, True),
+        (0.0, 57, 0.5, False),  # other detail, of cosine .54
+        (0.0, 90, 0.09, True),  # so little detail that it may be noise
+        (0.0, 90, 0.12, False),
+    ],
+)
+def test_where_images_cease_to_look_alike(step: float, angle: int, detail: float, *, expected: bool) -> None:
+    """``step`` and ``detail`` are in units of the contrast. Detail, one and other, has no share in the coarse parts."""
+    rows, columns = torch.meshgrid(torch.arange(64), torch.arange(64), indexing="ij")
+    coarse = (0.3 + rows / 160).expand(3, -1, -1)
+    contrast = float(torch.nn.functional.adaptive_avg_pool2d(coarse, 16).std())
+    one, other = 1.0 - 2 * (rows % 2), 1.0 - 2 * (columns % 2)
+    turned = torch.tensor(angle).deg2rad()
+    looks = coarse + contrast * (step + detail * (turned.cos() * one + turned.sin() * other))
+    assert alike(coarse + contrast * detail * one, looks[None]).tolist() == [expected]

@@ -125,6 +125,8 @@ def test_training_on_several_grids(
     sizes = [image_task.draw(spec, model, step)[0].shape[1] for step in range(60)]
     assert set(sizes) == {4, 16, 36}
     assert sizes == [image_task.draw(spec, model, step, slice(0, 2))[0].shape[1] for step in range(60)]
+    image_task.loss(model, *image_task.draw(spec, model, sizes.index(36))).backward()
+    assert all(parameter.grad is not None and parameter.grad.any() for parameter in model.encoding.parameters())
     for name in names_for("images"):
         result = train.run(dataclasses.replace(spec, encoding=name), image_task, accelerator)
         assert result.failure is None, name
