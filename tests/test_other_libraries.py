@@ -198,6 +198,7 @@ READS = (
         ),
     ),
     Reads("integrations/trial.py", "module._hf_hook", "only modules that accelerate offloads have it"),
+    Reads("nn/positions.py", "module._hf_hook", "only modules that accelerate offloads have it"),
     Reads("integrations/slot.py", "module._former_parameters", OURS),
     Reads(
         "integrations/timm.py",

@@ -295,6 +295,24 @@ def test_a_window_that_does_not_fit_is_refused_before_writing(tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
+def test_a_stored_index_of_a_window_follows(tmp_path: Path) -> None:
+    """Donut and CLAP save the index that says which row two cells of a window read."""
+    source = saved(model := tiny_model("donut-swin", {**SWIN, "image_size": 64}), tmp_path / "source")
+    posembed.resize_checkpoint(source, tmp_path / "out", window=3)
+    new = reloaded(model, tmp_path / "out")
+    posembed.resize_model_(model, window=3)
+    expected = type(model)(copy.deepcopy(new.config)).state_dict()
+    index = [name for name in expected if name.endswith("relative_position_index")]
+    assert index
+    for resized in (new, model):
+        assert all(torch.equal(resized.state_dict()[name], expected[name]) for name in index)
+    new.get_buffer(index[0])[0, 1] += 1
+    with pytest.raises(
+        CheckpointError, match="relative_position_index: not resized: it depends on window_size, but is"
+    ):
+        posembed.resize_checkpoint(saved(new, tmp_path / "wrong"), tmp_path / "none", window=2)
+
+
 def test_layers_that_share_a_shape_are_shown_together(tmp_path: Path) -> None:
     from posembed.report.checkpoint import alike, facts, name_of, standing_out
 

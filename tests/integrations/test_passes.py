@@ -342,6 +342,24 @@ def test_torch_compile_records_the_model_without_a_graph_break(name: str) -> Non
             assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
 
 
+@together("encoding", ["rope", "t5", "learned", "tupe"], usual=lambda encoding: encoding == "rope")
+@together("name", ["gpt2", "bert", "opt"], usual=lambda name: name == "gpt2")
+def test_compiled_code_serves_every_length(name: str, encoding: str) -> None:
+    """torch.compile records a second graph, of any length, when it sees the second length, and no more."""
+    torch._dynamo.reset()
+    model, graphs = replace_positions(made.tiny(name), encoding), []
+
+    def record(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(model, backend=record)
+    for length in (4, 5, 7, 8):
+        ids = torch.arange(2 * length).view(2, length)
+        assert_close(outputs(compiled, input_ids=ids), outputs(model, input_ids=ids), depth=2)
+    assert len(graphs) <= 2
+
+
 # --- inference mode, decoders of encoder-decoders ------------------------------------------------------------------
 
 

@@ -209,12 +209,13 @@ def test_an_offloaded_projection(name: str) -> None:
 @torch.no_grad()
 @together("name", NAMES, usual=is_usual)
 def test_an_offloaded_model(name: str) -> None:
-    """It is loaded as a whole, since no call of the encoding's module precedes the use of its weights."""
+    """Attention reads the encoding's weights, although no call of its module has accelerate load them."""
     model, x = model_of(name), tokens(2, 8)
     y = model(x)
     offloaded = copy.deepcopy(model)
-    cpu_offload(offloaded, torch.device("cpu"), preload_module_classes=[type(model).__name__])
-    assert_close(offloaded(x), y)
+    cpu_offload(offloaded, torch.device("cpu"))
+    for _ in range(2):
+        assert_close(offloaded(x), y)
 
 
 @torch.no_grad()

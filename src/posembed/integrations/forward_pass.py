@@ -168,7 +168,7 @@ class ForwardPass(Positions):
         self.batch, self.image, self.shares_bias = batch, image, shares_bias
         self.seen_as_causal: list[bool] = []
         """Whether the attention was causal, for each layer that has used this pass."""
-        self._masks: dict[tuple[object, ...], tuple[Tensor | None, Tensor | None]] = {}
+        self._masks: list[tuple[Tensor | None, tuple[object, ...], Tensor | None]] = []
 
     def _seen(self, length: int) -> Tensor | None:
         return None  # the model's own mask determines what each token sees
@@ -223,13 +223,13 @@ class ForwardPass(Positions):
         """
         here = self.encoding.in_layer(project)
         shared = here is self.encoding and self.shares_bias
-        # The given mask is kept with the result, so that no other tensor can get its id.
-        key = (id(given), q.size(-2), k.size(-2), q.dtype, causal, window, torch.is_grad_enabled())
-        if shared and key in self._masks:
-            return self._masks[key][1]
+        layer = (q.size(-2), k.size(-2), q.dtype, causal, window, torch.is_grad_enabled())
+        for known, other, mask in self._masks if shared else ():  # compiled code would be specialized to a dict's keys
+            if known is given and other == layer:
+                return mask
         mask = self._mask(here, given, q, k, causal, window)
         if shared:
-            self._masks[key] = (given, mask)
+            self._masks.append((given, layer, mask))
         return mask
 
     def _mask(

@@ -87,6 +87,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         memory: Memory | None = None,
     ) -> None:
         require_encoding(encoding)
+        keep_loaded(encoding)
         batch, length = x.shape[:2]
         earlier, shifted = 0, isinstance(offset, Tensor) or bool(offset)
         if cache is not None:
@@ -462,6 +463,16 @@ def require_encoding(encoding: object) -> None:
             'encoding must be a PositionEncoding, such as RotaryEmbedding(head_dim) or encoding_by_name("rope", '
             f"sizes); got {encoding!r}"
         )
+
+
+def keep_loaded(encoding: nn.Module) -> None:
+    """Loads the weights of an encoding that accelerate offloads, for good: accelerate loads them only for a call of the
+    module, but attention reads them without one."""
+    for module in encoding.modules():
+        hook = getattr(module, "_hf_hook", None)
+        if hook is not None and any(parameter.is_meta for parameter in module.parameters(recurse=False)):
+            hook.pre_forward(module)
+            hook.offload = False
 
 
 def add_rows(q: Tensor, k: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from made_up_runs import runs, save
+from made_up_runs import run, runs, save
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.advice.built import built_candidates, names_of
 from posembed.lab.advice.candidates import TABLE, candidates
@@ -111,6 +111,24 @@ def test_a_run_folder_is_ones_own(tmp_path: Path) -> None:
     value = next(iter(study.rows.values()))[study.train_length]
     assert value is not None
     assert len(value.values) == 2
+
+
+def test_only_seeds_that_every_encoding_has_are_compared(tmp_path: Path) -> None:
+    """Seed 2 is a bad one, which of the two only ALiBi has; with it, the worse encoding would have the better mean."""
+    good, bad = (3.7, 3.8, 3.9, 4.0), (3.9, 4.0, 4.1, 4.2)
+    results = [run("alibi", bad if seed == 2 else good, seed=seed) for seed in (2, 1, 0)]
+    results += [run("kerple-log", tuple(1.005 * each for each in good), seed=seed) for seed in (0, 1)]
+    study = study_of_folder(save(tmp_path / "runs", results).path)
+    alibi, kerple = (study.value(name, study.train_length) for name in ("alibi", "kerple-log"))
+    assert alibi is not None
+    assert kerple is not None
+    assert [len(alibi.values), len(kerple.values)] == [2, 2]
+    assert [other / own for own, other in zip(alibi.values, kerple.values, strict=True)] == 2 * [
+        pytest.approx(1.005, rel=0.02)
+    ]
+    folder = save(tmp_path / "apart", [run("alibi", seed=0), run("rope", seed=1), run("none", seed=0, failure="NaN")])
+    with pytest.raises(ArgumentError, match="finished with every encoding: alibi has 0 and rope has 1;"):
+        study_of_folder(folder.path)
 
 
 def test_a_folder_that_is_none_or_of_another_question(tmp_path: Path) -> None:

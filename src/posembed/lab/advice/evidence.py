@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.statistics import Estimate, estimate
-from posembed.words import called
+from posembed.words import called, listed
 
 if TYPE_CHECKING:
     from posembed.nn.encodings import Use
@@ -143,8 +143,12 @@ def published_studies() -> list[Study]:
 
 
 def study_of_folder(folder: Path) -> Study:
-    """Reads the runs of ``posembed compare lengths --out FOLDER``. Raises RunFolderError if the folder holds anything
-    else, and ArgumentError if no run is finished."""
+    """Reads the runs of ``posembed compare lengths --out FOLDER``. Of these, only the seeds count that every encoding
+    has, because seeds differ from each other by more than encodings do.
+
+    Raises RunFolderError if the folder holds anything else, and ArgumentError if no seed is finished with every
+    encoding.
+    """
     from posembed.lab.questions.lengths import Lengths
     from posembed.lab.runs.results import RunFolder
     from posembed.measure.jobs import read_settings
@@ -159,6 +163,11 @@ def study_of_folder(folder: Path) -> Study:
     if not any(result.measurements for result in results):
         raise ArgumentError(f"{folder} has no finished run yet; let posembed compare lengths finish one")
     found = lengths.summarise(results)
+    seeds = {row.name: set(row.seeds) for row in found.rows if row.seeds}
+    if not (common := set.intersection(*seeds.values())):
+        runs = listed([f"{called(name)} has {listed(map(str, sorted(each)))}" for name, each in seeds.items()])
+        raise ArgumentError(f"{folder} has no seed that is finished with every encoding: {runs}; run the missing seeds")
+    found = lengths.summarise([result for result in results if result.spec.seed in common])
     rows = {
         row.name: {x: found.mean(found.headline, row.name, x) for x in found.spec.test_lengths}
         for row in found.rows
