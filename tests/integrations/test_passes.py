@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
+import inspect
+import pickle
+import weakref
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,7 @@ import transformers as hf
 import posembed.integrations
 import replaced_models as made
 import timm_peer
+from evaluated_models import save_encoder
 from fresh_process import run_fresh
 from posembed import LearnedPositionalEmbedding
 from posembed.errors import ArgumentError
@@ -340,6 +344,46 @@ def test_torch_compile_records_the_model_without_a_graph_break(name: str) -> Non
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         for _ in range(2):
             assert_close(outputs(compiled, **given), outputs(model, **given), depth=2)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "vit"])
+def test_the_forward_of_a_base_model_may_be_called_by_itself(name: str) -> None:
+    """sentence-transformers does so, without the hooks of the model."""
+    model, given = replace_positions(made.tiny(name), "rope"), made.inputs(name)
+    base, other = model.base_model, replace_positions(made.tiny(name, num_hidden_layers=1), "alibi").base_model
+    want, theirs = outputs(base, **given), outputs(other, **given)
+    assert inspect.signature(base.forward) == inspect.signature(type(base).forward.__get__(base))
+    nested = []
+    for layer in base.modules():
+        if isinstance(layer, nn.LayerNorm):
+            layer.register_forward_hook(lambda *_: nested.append(other.forward(**given)[0]))
+    copies = [copy.deepcopy(base), pickle.loads(pickle.dumps(replace_positions(made.tiny(name), "rope").base_model))]
+    with torch.no_grad():
+        for each in (base, copy.copy(base), *copies):
+            assert torch.equal(each.forward(**given)[0], want)
+        assert all(torch.equal(each, theirs) for each in nested)
+        for each in copies:
+            each.forward(**given)[0].sum()
+            for parameter in each.parameters():
+                parameter.zero_()
+            assert not torch.equal(each.forward(**given)[0], want)
+    assert nested
+    model = made.tiny(name)
+    gone = weakref.ref(replace_positions(model, "rope").base_model)
+    del model
+    assert gone() is None
+
+
+def test_sentence_transformers_reads_replaced_positions(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    save_encoder(tmp_path, pooling={"embedding_dimension": 32, "pooling_mode": "mean"})
+    encoder = library.SentenceTransformer(str(tmp_path), device="cpu")
+    model, texts = encoder[0].auto_model, ["w1 w2 w3", "w4", "w5 w6 w7 w8 w9"]
+    want = encoder.encode(texts)
+    replace_positions(model, made.same_table(model))
+    assert_close(torch.tensor(encoder.encode(texts)), torch.tensor(want), depth=2)
+    replace_positions(model, "alibi")
+    assert abs(encoder.encode(texts) - want).max() > 1e-3
 
 
 @together("encoding", ["rope", "t5", "learned", "tupe"], usual=lambda encoding: encoding == "rope")

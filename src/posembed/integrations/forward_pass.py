@@ -132,6 +132,9 @@ class ForwardPass(Positions):
             on its own and must record the same operations.
     """
 
+    base: Any = None
+    """The model."""
+
     slot: Any = None
     """The model's module that returns ``rows_at_input``."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -192,6 +193,7 @@ class BaseHooks:
         outer = CURRENT.held[NAME]
         # Another model may be calling this one. A pass of this model itself has been interrupted.
         tokens.slot, tokens.outer = slot, None if outer is None or outer.slot is slot else outer
+        tokens.base = base
         CURRENT.held[NAME] = tokens
         return (), kwargs
 
@@ -202,6 +204,39 @@ class BaseHooks:
         CURRENT.held[NAME] = tokens.outer
         if tokens.uncountable and caches_in(output):
             raise ArgumentError(UNCOUNTABLE)
+
+
+class Forward:
+    """The ``forward`` of a base model. sentence-transformers calls it instead of the model, so that no hook runs; it
+    then makes the pass itself.
+
+    It refers to the model weakly, so that a deleted model is freed at once.
+    """
+
+    def __init__(self, base: PreTrainedModel, hooks: BaseHooks) -> None:
+        self.base, self.hooks = weakref.ref(base), hooks
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Forward:
+        base = self.base()
+        return Forward(memo.get(id(base), base), self.hooks)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Forward, (self.base(), self.hooks)
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(type(self.base()).forward.__get__(self.base()))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        base, tokens = cast(Any, self.base()), CURRENT.held[NAME]
+        if tokens is not None and tokens.base.config is base.config:  # the model, or its replica in nn.DataParallel
+            return type(tokens.base).forward(tokens.base, *args, **kwargs)
+        output, (_, kwargs) = None, self.hooks.before(base, args, kwargs)
+        try:
+            output = type(base).forward(base, **kwargs)
+        finally:
+            self.hooks.after(base, (), output)
+        return output
 
 
 def caches_in(values: Any) -> dict[Any, Cache]:
@@ -371,6 +406,9 @@ def add_hooks(base: PreTrainedModel, owner: nn.Module, slot: PositionSlot, undo:
     hooks = BaseHooks(next(path for path, module in base.named_modules() if module is slot))
     undo.callback(base.register_forward_pre_hook(hooks.before, with_kwargs=True).remove)
     undo.callback(base.register_forward_hook(hooks.after, always_call=True).remove)
+    if "forward" not in vars(base):  # accelerate, or a user, has replaced it
+        base.__dict__["forward"] = Forward(base, hooks)
+        undo.callback(base.__dict__.pop, "forward", None)
     if slot.old.grid:
         owner.__dict__[INTERPOLATES] = rows_of_pass
         undo.callback(owner.__dict__.pop, INTERPOLATES, None)

@@ -43,12 +43,21 @@ class Images(NamedTuple):
 
 
 class _Current(threading.local):
-    """The images that a thread reads, from the patches to the last block.
+    """The images that a thread reads, from the patches to the last block, in a dict.
 
-    torch.compile follows a threading.local, but breaks the graph at each ContextVar.
+    torch.compile breaks the graph at a ContextVar, and forgets an attribute where the graph breaks for another reason.
     """
 
-    images: Images | None = None
+    def __init__(self) -> None:
+        self.held: dict[str, Images | None] = {"images": None}
+
+    @property
+    def images(self) -> Images | None:
+        return self.held["images"]
+
+    @images.setter
+    def images(self, images: Images | None) -> None:
+        self.held["images"] = images
 
     def of(self, positions: ImagePositions) -> Images | None:
         """Returns the images of a model. Images of inner models, whose passes have failed, are skipped."""
