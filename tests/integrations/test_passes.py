@@ -388,8 +388,8 @@ def test_sentence_transformers_reads_replaced_positions(tmp_path: Path) -> None:
 
 @together("encoding", ["rope", "t5", "learned", "tupe"], usual=lambda encoding: encoding == "rope")
 @together("name", ["gpt2", "bert", "opt"], usual=lambda name: name == "gpt2")
-def test_compiled_code_serves_every_length(name: str, encoding: str) -> None:
-    """torch.compile records a second graph, of any length, when it sees the second length, and no more."""
+def test_compiled_code_serves_every_size(name: str, encoding: str) -> None:
+    """torch.compile records a second graph, of any size, when it sees the second size, and no more."""
     torch._dynamo.reset()
     model, graphs = replace_positions(made.tiny(name), encoding), []
 
@@ -398,10 +398,24 @@ def test_compiled_code_serves_every_length(name: str, encoding: str) -> None:
         return graph.forward
 
     compiled = torch.compile(model, backend=record)
-    for length in (4, 5, 7, 8):
-        ids = torch.arange(2 * length).view(2, length)
-        assert_close(outputs(compiled, input_ids=ids), outputs(model, input_ids=ids), depth=2)
+    for batch, length in ((2, 4), (3, 5), (4, 7), (5, 8)):
+        ids = torch.arange(batch * length).view(batch, length)
+        mask = torch.ones_like(ids)
+        mask[0, : length // 2] = 0
+        want, got = (outputs(each, input_ids=ids, attention_mask=mask) for each in (model, compiled))
+        assert_close(got[mask.bool()], want[mask.bool()], depth=2)
     assert len(graphs) <= 2
+
+
+@pytest.mark.parametrize("name", ["bert", "vit"])
+def test_an_exported_model_takes_other_batches(name: str) -> None:
+    model = replace_positions(made.tiny(name), "rope" if name == "bert" else "learned-2d")
+    given = made.inputs(name)
+    sizes = {each: {0: torch.export.Dim("batch", min=2, max=64)} for each in given}
+    with torch.no_grad():
+        exported = torch.export.export(model, (), given, dynamic_shapes=sizes).module()
+    more = made.inputs(name, batch=5, seed=1)
+    assert_close(outputs(exported, **more), outputs(model, **more), depth=2)
 
 
 # --- inference mode, decoders of encoder-decoders ------------------------------------------------------------------

@@ -18,7 +18,9 @@ from tokenizers.models import WordLevel
 from torch import nn
 
 import posembed
+from evaluated_models import save_encoder
 from posembed.errors import CheckpointError
+from posembed.evaluation.runnable import open_runnable
 from timm_peer import vision_transformer
 from tiny_models import GPT, IMAGE, PAIR, TEXT, WHISPER, saved, tiny_model
 from together import asked, together
@@ -362,3 +364,31 @@ def test_keys_may_have_a_prefix_on_one_side(tmp_path: Path) -> None:
     save_file(state, tmp_path / "prefixed" / "model.safetensors", {"format": "pt"})
     for one, other in (("bare", "prefixed"), ("prefixed", "bare")):
         assert posembed.check_checkpoint(tmp_path / one, against=tmp_path / other).problems == ()
+
+
+def test_small_vocabularies_in_an_encoder_and_a_decoder(tmp_path: Path) -> None:
+    from transformers import BertConfig, BertLMHeadModel, BertModel, EncoderDecoderModel
+
+    settings = {**TEXT, "vocab_size": 60}
+    decoder = BertLMHeadModel(BertConfig(**settings, is_decoder=True, add_cross_attention=True))
+    model = EncoderDecoderModel(encoder=BertModel(BertConfig(**settings)), decoder=decoder)
+    model.config.decoder_start_token_id, model.config.pad_token_id = 1, 0
+    model.save_pretrained(tmp_path / "both")
+    assert posembed.check_checkpoint(tmp_path / "both").problems == ()
+
+
+def test_what_sentence_transformers_lets_through_and_what_class_it_takes(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    save_encoder(tmp_path / "encoder", pooling={"embedding_dimension": 32, "pooling_mode": "mean"})
+    settings = tmp_path / "encoder" / "sentence_bert_config.json"
+    settings.write_text(json.dumps({"max_seq_length": 70}))
+    assert any("lets 70 tokens through" in each for each in posembed.check_checkpoint(tmp_path / "encoder").problems)
+    reranker = library.CrossEncoder(str(tmp_path / "encoder"), num_labels=1, device="cpu")
+    reranker.save_pretrained(str(tmp_path / "reranker"))
+    if not (tmp_path / "reranker" / "modules.json").exists():
+        return  # before version 6
+    found = posembed.check_checkpoint(tmp_path / "reranker")
+    assert found.loaded_by == "sentence_transformers.CrossEncoder"
+    assert found.line.startswith("CrossEncoder(")
+    with pytest.raises(CheckpointError, match="or a sentence encoder, got a CrossEncoder"):
+        open_runnable(tmp_path / "reranker")

@@ -260,6 +260,8 @@ def checked(table: FoundTable, found: Found, relative: str, tensors: Tensors) ->
     are no sinusoid, the model takes no text, or the model also has relative positions."""
     if not isinstance(table, PositionTable):
         return table
+    if not table.dtype.startswith(("F", "BF")):
+        return table.doubted(f"its rows are {table.dtype}: they are quantized; resize the model, then quantize it")
     rows, layout = table.values(tensors), table.layout
     if rows.is_meta:
         raise CheckpointError(f"{table.key}: on the meta device, without values; load the weights before the resize")

@@ -16,11 +16,14 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.axes import OF_BIAS
 from posembed.checkpoints.buckets import Bucket, buckets_of
 from posembed.checkpoints.choose import companions, why_none
+from posembed.checkpoints.find import is_ids_or_mask
 from posembed.checkpoints.native.files import tables_of
+from posembed.checkpoints.plan import address_of
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Tensors
 from posembed.checkpoints.sources.model_types import open_model
 from posembed.modelfiles.checkpoint import Checkpoint
-from posembed.modelfiles.safetensors import first_rows, values_of
+from posembed.modelfiles.folders import SENTENCE_ENCODER, sentence_class
+from posembed.modelfiles.safetensors import AnyTensor, dtype_name, first_rows, values_of
 from posembed.tables.along_axes import AlongAxis, along_axes, by_distance
 from posembed.tables.health import Finding, check_relative, check_table
 from posembed.tables.modules import parent
@@ -177,15 +180,28 @@ def inspect_checkpoint(source: str | Path, *, model_type: str | None = None) -> 
     checkpoint = open_model(source, model_type)
     tensors, config = checkpoint.tensors, checkpoint.config or {}
     found = tables_of(checkpoint, rebuild=False)
-    parameters = sum(math.prod(tensor.shape) for tensor in tensors.values())
+    parameters = parameter_count(tensors)
     reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")
     none = "" if reports else why_none(found)
     return CheckpointReport(str(source), model_type, parameters, reports, none, kind_of(checkpoint))
 
 
+def parameter_count(tensors: Tensors) -> int:
+    """Counts the values of a model's parameters: no ids and masks, and of tensors that share memory only one."""
+    shared = {address_of(tensor) or key: tensor for key, tensor in tensors.items()}
+    own = (
+        each for key, each in tensors.items() if shared[address_of(each) or key] is each and not is_buffer(key, each)
+    )
+    return sum(math.prod(tensor.shape) for tensor in own)
+
+
+def is_buffer(key: str, tensor: AnyTensor) -> bool:
+    return is_ids_or_mask(key, tuple(tensor.shape)) or dtype_name(tensor) in ("I64", "BOOL")
+
+
 def kind_of(checkpoint: Checkpoint) -> str:
-    if (checkpoint.root / "modules.json").exists():
+    if sentence_class(checkpoint.root) == SENTENCE_ENCODER:
         return SENTENCES
     config = checkpoint.config or {}
     named = config.get("architectures")
@@ -201,6 +217,8 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
     size = math.prod(table.shape)
     embeddings = sum(math.prod(t.shape) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
     values, lengths = values_of(tensors[table.key]), {table.rows}
+    if values.is_floating_point() and values.element_size() == 1:  # PyTorch computes little with float8
+        values = values.float()
     if isinstance(table, PositionTable) and size:  # YOLOS has tables for each of 0 layers
         values, lengths = table.layout.rows_in(values), {table.rows, table.length}
     dependents = [other.key for other in companions(found, table)]

@@ -15,7 +15,7 @@ from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.plan import RESAMPLED, Edit, plan_edit
 from posembed.checkpoints.position_tables import Size
-from posembed.checkpoints.settings import image_tokens_of_config, set_in
+from posembed.checkpoints.settings import generated, image_tokens_of_config, set_in
 from posembed.checkpoints.sources.configs import build_on_meta, config_object
 from posembed.checkpoints.sources.timm import is_built_by_timm
 from posembed.errors import ArgumentError, CheckpointError
@@ -158,9 +158,9 @@ def resize_transformers_(model: Any, size: NewSize, **how: Any) -> Edit:
     if edit.target.image_size is not None:
         for setting in image_tokens_of_config(config, edit):
             set_in(model.config, setting.path, setting.after)
-    writes = edit.target.is_text and "decoder" in edit.sides and model.can_generate()
-    if writes and model.generation_config.max_length == edit.target.length[0]:
-        model.generation_config.max_length = edit.target.length[1]
+    if edit.target.is_text and "decoder" in edit.sides and model.can_generate():
+        made = model.generation_config
+        made.max_length = generated(made.max_length, *edit.target.length)
     return edit
 
 

@@ -110,7 +110,7 @@ def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | 
             if is_of_transformers(inner := model.get_submodule(path[:-1])):
                 raise ArgumentError(
                     f"{key} is in a {type(inner).__name__} of transformers, where its length changes other things too: "
-                    f"pass model.{path[:-1]} instead of the {type(model).__name__} around it"
+                    f"pass model.get_submodule({path[:-1]!r}) instead of the {type(model).__name__} around it"
                 )
     if len({len(table_rows(tensors[key])) for key in keys}) != 1:
         raise ArgumentError(f"expected tables of one length; got {', '.join(keys) or 'none'}; resize one at a time")

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from posembed.checkpoints.position_tables import Size, pair
+from posembed.checkpoints.position_tables import Size, fields_in, pair
 from posembed.checkpoints.sources.base import takes_text
 from posembed.checkpoints.sources.hugging_face import FEW_TOKENS
 
@@ -53,6 +53,7 @@ def random_ids(model: nn.Module, tokens: int) -> Tensor:
     config = cast(Any, model.config)
     sections = (config, getattr(config, "text_config", None))
     sizes = [size for section in sections if type(size := getattr(section, "vocab_size", None)) is int]
+    sizes = sizes or [value for path, value in fields_in(config.to_dict()) if path[-1] == "vocab_size"]
     reserved = [value for name, value in vars(config).items() if name.endswith("_token_id")]
     special = {each for value in reserved for each in (value if isinstance(value, list) else [value])}
     ordinary = [token for token in range(min(sizes, default=FEW_TOKENS)) if token not in special]

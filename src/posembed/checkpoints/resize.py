@@ -138,7 +138,7 @@ def resize_checkpoint(
         Embedding(2048, 32)
     """
     checkpoint = open_model(source, model_type)
-    name = encodable(checkpoint.root.name if Path(source).exists() else str(source))
+    name = encodable(checkpoint.root.resolve().name if Path(source).exists() else str(source))
     size = NewSize(length=length, image_size=image_size, patch_size=patch_size, grid=grid, window=window,
                    frames=frames, queries=queries, buckets=buckets)  # fmt: skip
     rows, whole = Rows(reserved, tail, old_grid), keeps_form(checkpoint, Path(out))

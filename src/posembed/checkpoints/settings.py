@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,15 @@ SENTENCE_SETTINGS = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "xlm-roberta", "camembert", "albert", "xlnet")
 )
+OF_QUERIES = ("query_length",)
+SENTENCE_LIMITS = (("max_seq_length",), ("document_length",), OF_QUERIES, ("processing_kwargs", "text", "max_length"))
 TOKENIZER = "tokenizer.json"
+GENERATION = "generation_config.json"
 NO_LIMIT = 10**12
 """Numbers from here on mean no limit: transformers writes 10^30 for a tokenizer without one."""
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
+OF_IMAGES = ("image_processor", "video_processor")
+"""The sections of processor_config.json for images."""
 SOUND_SIZES = ("chunk_length", "n_samples", "nb_max_frames")
 IMAGE_SIZES = ("size", "crop_size", "pad_size", "image_size", "img_size")
 # Of labels, a fraction of the image: SAM's masks; for FLAVA, the image of a codebook, and the patches on a side.
@@ -66,10 +72,21 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
         settings += (*audio_settings(checkpoint, *target.length), *same_settings(checkpoint, target))
     else:
         settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
-        longest, (old, new) = checkpoint.settings("generation_config.json").get("max_length"), target.length
-        if "decoder" in edit.sides and type(longest) is int and (longest == old or longest > new):
-            settings.append(Setting("generation_config.json", ("max_length",), longest, new))
+        for name, longest in generation_limits(checkpoint) if "decoder" in edit.sides else ():
+            settings.append(Setting(name, ("max_length",), longest, generated(longest, *target.length)))
     return tuple(setting for setting in settings if setting.before != setting.after)
+
+
+def generation_limits(checkpoint: Checkpoint) -> Iterator[tuple[str, Any]]:
+    """Yields the length of generated texts that a checkpoint states, which is in config.json in old ones."""
+    for name in (GENERATION, checkpoint.config_name):
+        settings: Config = checkpoint.settings(name)
+        yield name, settings.get("max_length")
+
+
+def generated(longest: Any, old: int, new: int) -> Any:
+    """Returns the length of generated texts after the table changes from ``old`` to ``new`` positions."""
+    return new if type(longest) is int and (longest == old or longest > new) else longest
 
 
 def config_settings(checkpoint: Checkpoint, edit: Edit) -> Iterator[Setting]:
@@ -103,23 +120,28 @@ def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Sett
             yield Setting(TOKENIZER, ("truncation", "max_length"), longest, within(longest, old, new))
         if type(padded := large.get("padding", "strategy", "Fixed")) is int:
             yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, min(padded, new))
-    for name in SENTENCE_SETTINGS:
-        if "max_seq_length" in (sentence := checkpoint.settings(name)):
-            longest = sentence["max_seq_length"]
-            yield Setting(name, ("max_seq_length",), longest, within(longest, old, new))
+    for name, path in product(SENTENCE_SETTINGS, SENTENCE_LIMITS):
+        part = section(checkpoint.settings(name), path[:-1])
+        longest = part.get(path[-1])
+        if type(longest) is int or (path == SENTENCE_LIMITS[0] and path[-1] in part):
+            after = min(longest, new) if path == OF_QUERIES and longest else within(longest, old, new)
+            yield Setting(name, path, longest, after)
 
 
 def within(limit: Any, old: int, new: int) -> Any:
     """Returns a limit on text length after the table changes from ``old`` to ``new`` positions: ``new`` if the table
-    grows, or the smaller of ``limit`` and ``new`` if it shrinks."""
-    return min(limit, new) if new < old and isinstance(limit, int | float) else new
+    grows, or the smaller of ``limit`` and ``new`` if it shrinks. A growing table lowers no limit: one above its old
+    length belongs to another table."""
+    if not isinstance(limit, int | float):
+        return new
+    return min(limit, new) if new < old else max(limit, new) if limit < NO_LIMIT else new
 
 
 def same_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:
     """Yields the processor settings with the name and the old value of the config field, such as AST's max_length."""
     if target.field is None:
         return
-    for name, above, part in processor_sections(checkpoint, "feature_extractor", "image_processor"):
+    for name, above, part in processor_sections(checkpoint, "feature_extractor", *OF_IMAGES):
         if part.get(target.field.path[-1]) == target.field.value:
             yield Setting(name, (*above, target.field.path[-1]), target.field.value, target.value)
 
@@ -140,7 +162,7 @@ def audio_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setti
 
 def image_settings(checkpoint: Checkpoint, old: Size, new: Size, edit: Edit) -> Iterator[Setting]:
     """Yields the image sizes in the processor settings, and the numbers of tokens that stand for an image."""
-    for name, above, part in processor_sections(checkpoint, "image_processor"):
+    for name, above, part in processor_sections(checkpoint, *OF_IMAGES):
         if sides_of(tile := part.get(TILE)) == sides_of(tile, of=old) != {}:
             yield Setting(name, (*above, TILE), tile, scaled(tile, old, new))
         for path, tiled in tiled_sizes({TILED: part.get(TILED)}, old, new):
@@ -164,7 +186,7 @@ def unlike_the_image(checkpoint: Checkpoint, edit: Edit, settings: tuple[Setting
     changed = {setting.file for setting in settings}
     if edit.target.image_size is None:
         return
-    for name, above, part in processor_sections(checkpoint, "image_processor"):
+    for name, above, part in processor_sections(checkpoint, *OF_IMAGES):
         sizes = [part[field] for field in ("crop_size", "size") if "height" in sides_of(part.get(field))]
         old_sides = sides_of(sizes[0], of=edit.target.image_size[0]) if sizes else {}
         if sizes and name not in changed and sides_of(sizes[0]) != old_sides:

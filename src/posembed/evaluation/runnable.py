@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from posembed.checkpoints.find import find_tables
-from posembed.checkpoints.settings import fed_length
+from posembed.checkpoints.settings import SENTENCE_SETTINGS, fed_length
 from posembed.checkpoints.sources.base import quiet, read_whole
 from posembed.checkpoints.sources.configs import config_object
 from posembed.checkpoints.sources.model_types import open_model
@@ -23,10 +23,11 @@ from posembed.evaluation.settings import Kind
 from posembed.evaluation.ways import POOL
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import recorded
-from posembed.modelfiles.folders import VOCABULARIES, has_vocabulary, read_modules
+from posembed.modelfiles.folders import SENTENCE_ENCODER, VOCABULARIES, has_vocabulary, read_modules, sentence_class
 from posembed.modelfiles.json_files import read_json
 from posembed.words import last_line, least
 
+OF_SENTENCES = "config_sentence_transformers.json"
 TOKENIZER = "tokenizer_config.json"  # all of a tokenizer of bytes or characters, such as CANINE's
 MODULES = ("Transformer", "Pooling", "Normalize")
 
@@ -64,6 +65,8 @@ class Runnable:
             limits = {"positions": self.rows, "max_seq_length or tokenizer limit": self.fed}
             known = ", ".join(f"{what}: {limit:,}" for what, limit in limits.items() if limit is not None)
             yield f"{self.name} takes at most {self.length:,} tokens ({known})."
+        if self.kind == "sentences" and self.compares_by != "cosine":
+            yield f"{self.name} is made for comparing by {self.compares_by}; here, its vectors are compared by cosine."
         odd = ", ".join(f"{length}" for length in lengths if self.window is not None and length % self.window)
         if odd:
             yield f"{self.name} attends in windows of {self.window:,} tokens, so at {odd} it also processes padding."
@@ -89,7 +92,7 @@ class Runnable:
 
     def prompt(self, *names: str) -> str:
         """Returns the first of these prompts in the settings of a sentence encoder, or else the default prompt."""
-        path = self.checkpoint.root / "config_sentence_transformers.json"
+        path = self.checkpoint.root / OF_SENTENCES
         settings = read_json(path) if path.exists() else {}
         prompts = settings.get("prompts")
         known = prompts if isinstance(prompts, dict) else {}
@@ -101,6 +104,20 @@ class Runnable:
         """The arguments for loading with transformers: the config, if transformers could not read it."""
         return {"config": config_object(self.checkpoint.config or {})} if self.checkpoint.model_type else {}
 
+    def refuse_apart(self, prompt: str) -> None:
+        """Refuses a prompt that sentence-transformers would leave out of the mean of a text's vectors."""
+        for kind, folder in read_modules(self.checkpoint.root) if prompt else ():
+            path = self.checkpoint.root / folder / "config.json"
+            if kind == "Pooling" and path.exists() and read_json(path).get("include_prompt") is False:
+                apart = f"leaves the prompt {prompt!r} out of its vectors (include_prompt in {folder}/config.json)"
+                raise CheckpointError(f"{self.name}: {apart}, which is not supported; give an empty prompt")
+
+    @property
+    def compares_by(self) -> str:
+        """How the vectors of a sentence encoder are meant to be compared, such as "cosine" or "dot"."""
+        path = self.checkpoint.root / OF_SENTENCES
+        return str((read_json(path) if path.exists() else {}).get("similarity_fn_name") or "cosine")
+
     def tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 
@@ -109,10 +126,23 @@ class Runnable:
             raise CheckpointError(f"{self.name}: {expected}; save the model's own tokenizer into that folder")
         try:
             with quiet():
-                return AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False, **self.loading)
+                tokenizer = AutoTokenizer.from_pretrained(self.folder, trust_remote_code=False, **self.loading)
         except Exception as error:  # each tokenizer class raises its own errors
             why = f"transformers cannot load its tokenizer ({last_line(error)})"
             raise CheckpointError(f"{self.name}: {why}") from error
+        if self.lowers_case:
+            from tokenizers import normalizers
+
+            inner = tokenizer.backend_tokenizer
+            first = [normalizers.Lowercase(), *([inner.normalizer] if inner.normalizer else [])]
+            inner.normalizer = normalizers.Sequence(first)
+        return tokenizer
+
+    @property
+    def lowers_case(self) -> bool:
+        """Whether sentence-transformers turns texts into lower case before the tokenizer reads them."""
+        of_sentences = map(self.checkpoint.settings, SENTENCE_SETTINGS)
+        return self.kind == "sentences" and any(settings.get("do_lower_case") is True for settings in of_sentences)
 
     def model(self, device: str | torch.device) -> nn.Module:
         import transformers
@@ -159,7 +189,8 @@ def open_runnable(source: str | Path, *, remedy: str = HEAD_NEEDED, model_type: 
             "a folder of transformers or sentence-transformers, with a tokenizer, and config.json with model_type"
         )
         raise CheckpointError(f"{source}: expected {expected} (or pass --model-type); weights alone cannot be run")
-    sentences = (checkpoint.root / "modules.json").exists()
+    if (sentences := sentence_class(checkpoint.root)) not in ("", SENTENCE_ENCODER):
+        raise CheckpointError(f"{source}: expected a language model or a sentence encoder, got a {sentences}; {remedy}")
     kind: Kind = "sentences" if sentences else language_model(source, config, remedy)
     fed, pooling = fed_length(checkpoint), pooling_of(checkpoint) if sentences else None
     found = find_tables(config, checkpoint.tensors)

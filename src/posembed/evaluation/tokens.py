@@ -67,6 +67,7 @@ class Prompt(NamedTuple):
     def of(cls, runnable: Runnable, tokenizer: Any, names: Sequence[str], text: str | None = None) -> Prompt:
         """Returns the prompt with one of these names in a checkpoint's settings, or with the given text."""
         text = runnable.prompt(*names) if text is None else text
+        runnable.refuse_apart(text)
         (before, after), start = special_tokens(tokenizer), tuple(encode(tokenizer, text.rstrip()))
         return cls(tokenizer, text, start, ((*before, *start), after))
 

@@ -178,9 +178,12 @@ class ForwardPass(Positions):
 
     def rows_at_input(self, width: int, dtype: torch.dtype) -> Tensor:
         """Returns the rows that the encoding adds to the input, (1, L, D) or (B, L, D): zeros for most encodings."""
-        shared = self.q_positions.dim() == 1 and not isinstance(self.text_length, Tensor)
+        if self.q_positions.dim() == 2 and self.q_positions.size(0) != 1:
+            batch = self.q_positions.size(0)  # compiled code would be specialized to self.batch
+        else:
+            batch = self.batch if isinstance(self.text_length, Tensor) else 1
         zeros = torch.zeros((), dtype=dtype, device=self.q_positions.device)
-        rows = self.at_input(zeros.expand(1 if shared else self.batch, self.q_positions.size(-1), width))
+        rows = self.at_input(zeros.expand(batch, self.q_positions.size(-1), width))
         return rows.to(dtype)
 
     def queries_and_keys(

@@ -225,7 +225,12 @@ class Forward:
 
     @property
     def __signature__(self) -> inspect.Signature:
-        return inspect.signature(type(self.base()).forward.__get__(self.base()))
+        base: Any = self.base()
+        return inspect.signature(type(base).forward.__get__(base))
+
+    @property
+    def __code__(self) -> Any:  # torch.export names it in its errors
+        return type(cast(Any, self.base())).forward.__code__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         base, tokens = cast(Any, self.base()), CURRENT.held[NAME]
@@ -384,7 +389,7 @@ def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool, any_siz
             f"the images, or pass {INTERPOLATES}=True"
         )
     grid = (pixels.size(-2) // slot.old.patch[0], pixels.size(-1) // slot.old.patch[1])
-    return image_pass(slot.encoding_on(grid), len(pixels), slot.old.prefix, grid, pixels.device, shares=shares)
+    return image_pass(slot.encoding_on(grid), pixels.size(0), slot.old.prefix, grid, pixels.device, shares=shares)
 
 
 def rows_of_pass(*args: Any, **kwargs: Any) -> Tensor:

@@ -106,7 +106,7 @@ class ImagePositions(nn.Module):
                     f"the encoding trains only on images of {self.grid} patches; got {grid}. Resize the "
                     "images, or call replace_positions with encoding.on_grid((height, width))"
                 )
-        tokens = image_pass(encoding, len(x), self.prefix, grid, x.device, shares=not runs_again)
+        tokens = image_pass(encoding, x.size(0), self.prefix, grid, x.device, shares=not runs_again)
         CURRENT.images = images._replace(tokens=tokens) if in_attention and not runs_again else images.outer
         return tokens
 
@@ -121,7 +121,7 @@ class ImagePositions(nn.Module):
             if images.tokens.q_positions.size(-1) == x.size(1):
                 return images.tokens
         elif patches == math.prod(self.grid) or self.encoding.on_grid((1, patches)) is self.encoding:
-            return image_pass(self.encoding, len(x), self.prefix, (1, patches), x.device, shares=False)
+            return image_pass(self.encoding, x.size(0), self.prefix, (1, patches), x.device, shares=False)
         raise ArgumentError(
             f"these {x.size(1)} tokens are not those of the images at the position table: do not add or drop tokens "
             "after it, and run the layers within a call of the model"

@@ -30,6 +30,8 @@ WEIGHTS = (
     "diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json",
     "diffusion_pytorch_model.bin", "diffusion_pytorch_model.bin.index.json",
 )  # fmt: skip
+SENTENCE_ENCODER = "SentenceTransformer"
+OPEN_CLIP = "open_clip_config.json"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
 """The files of a tokenizer's tokens, besides those whose names end in .model."""
 OF_DEEPSPEED = (
@@ -107,6 +109,15 @@ def read_modules(root: Path) -> list[tuple[str, Path]]:
     return modules
 
 
+def sentence_class(root: Path) -> str:
+    """Returns the class of sentence-transformers that a folder with modules.json is for, such as CrossEncoder; "" for a
+    folder without it. Before version 6, only sentence encoders had modules.json."""
+    if not (root / "modules.json").exists():
+        return ""
+    settings = root / "config_sentence_transformers.json"
+    return str((read_json(settings) if settings.exists() else {}).get("model_type") or SENTENCE_ENCODER)
+
+
 def read_weight_map(index: Path) -> dict[str, str]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
@@ -174,7 +185,8 @@ def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ..
         other_models = {path.parent for path in weights} - {root, folder}
         kept, left_out = [], []
         for path in entries:
-            if path in weights or path.parent in other_models or is_left_out(path, modules):
+            of_open_clip = path.name == OPEN_CLIP != checkpoint.config_name  # it describes weights that are left out
+            if path in weights or path.parent in other_models or of_open_clip or is_left_out(path, modules):
                 left_out.append(f"{path.relative_to(root)}{'/' if path.is_dir() else ''}")
             else:
                 refuse_link_outside(root, path)

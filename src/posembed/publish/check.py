@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
@@ -28,13 +29,14 @@ from posembed.checkpoints.sources.configs import config_object, source_of
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
-from posembed.modelfiles.folders import has_vocabulary
+from posembed.modelfiles.folders import SENTENCE_ENCODER, has_vocabulary, sentence_class
 from posembed.publish.limits import Limit, compare_with_table, limits_of, sizes_of
 from posembed.words import last_line, least
 
 SHORT_TEXTS = (1, 8)
 """The lengths in tokens of the texts, besides the longest, whose outputs are compared."""
 TEXTS = {"input_ids", "decoder_input_ids"}
+NO_TEXT_ALONE = "it takes no text without an image, and images of another size"
 BESIDE_TEXT = {*IMAGES, "input_features", "input_values"}
 
 
@@ -93,6 +95,12 @@ def check_checkpoint(source: str | Path, *, against: str | Path | None = None) -
     limits = tuple(limits_of(checkpoint, sizes))
     works: list[str] = []
     compare_with_table(limits, sizes, works, problems)
+    fed = model.whole.max_seq_length if isinstance(model, SentenceEncoder) else None
+    if fed and sizes.read and fed > sizes.read and fed not in [limit.value for limit in limits]:
+        problems.append(
+            f"sentence-transformers lets {fed} tokens through, and the table takes {sizes.read}: set max_seq_length in "
+            "sentence_bert_config.json"
+        )
     if takes_text(model):
         tokenizer_trouble(checkpoint, model, works, problems)
     with undisturbed(), torch.no_grad():
@@ -137,19 +145,21 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
     library = source.library
     try:
         with quiet():
-            of_sentences = (checkpoint.root / "modules.json").exists()
-            how = {"device_map": "meta"} if of_sentences else {}
+            own = sentence_class(checkpoint.root)
+            how = {"device_map": "meta"} if own else {}
             model, kind, call, unfit = source.load(checkpoint.folder, known, **how)
-            if of_sentences:
+            if own:
                 if find_spec("sentence_transformers") is None:
                     raise CheckpointError("its users need sentence-transformers: pip install sentence-transformers")
-                from sentence_transformers import SentenceTransformer
+                import sentence_transformers
 
-                library = "sentence-transformers"
-                whole = SentenceTransformer(str(checkpoint.root), device="cpu", trust_remote_code=False)
-                alone = takes_text_alone(model)
+                library, call = "sentence-transformers", f"{own}({{folder!r}})"
+                if (found := getattr(sentence_transformers, own, None)) is None:
+                    raise CheckpointError(f"{library} {version(library)} has no {own}, which its settings name")
+                whole = found(str(checkpoint.root), device="cpu", trust_remote_code=False)
+                alone = own == SENTENCE_ENCODER and takes_text_alone(model)
                 model = SentenceEncoder(whole, model.config) if alone else source.load(checkpoint.folder, known)[0]
-                kind, call = "sentence_transformers.SentenceTransformer", "SentenceTransformer({folder!r})"
+                kind = f"sentence_transformers.{own}"
                 unfit = {what: [key for key in keys if "pooler" not in key] for what, keys in unfit.items()}
             model = model.eval().float()
     except CheckpointError:
@@ -163,8 +173,9 @@ def load(checkpoint: Checkpoint, name: str) -> tuple[nn.Module, str, str, list[s
 class SentenceEncoder(nn.Module):
     """A model of sentence-transformers with all its modules, as a model that takes token ids."""
 
-    def __init__(self, whole: nn.Module, config: Any) -> None:
+    def __init__(self, whole: Any, config: Any) -> None:
         super().__init__()
+        self.whole: Any
         self.whole, self.config = whole, config
 
     def forward(self, input_ids: Tensor) -> Any:
@@ -267,7 +278,8 @@ def compare(
         try:
             largest = max(gap(old, model, each) for each in way)
         except Exception as error:  # NotTried, or whatever a model raises
-            why = why or last_line(error)
+            alone = reads and way[0].image is None and sizes.image is not None
+            why = why or (NO_TEXT_ALONE if alone else last_line(error))
             continue
         image = "" if way[0].image is None else "{}x{} pixels".format(*way[0].image)
         texts = f"texts of {', '.join(map(str, lengths))} tokens{' with an image' * bool(image)}"

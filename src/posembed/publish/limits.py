@@ -10,11 +10,16 @@ from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.plan import BOTH
 from posembed.checkpoints.position_tables import PIXELS, Size, pair, section
 from posembed.checkpoints.proof_inputs import Sizes
-from posembed.checkpoints.settings import NO_LIMIT, length_settings, processor_sections, sides_of
+from posembed.checkpoints.settings import (
+    NO_LIMIT,
+    OF_IMAGES,
+    generation_limits,
+    length_settings,
+    processor_sections,
+    sides_of,
+)
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.words import least
-
-GENERATION = "generation_config.json"
 
 
 @dataclass(frozen=True)
@@ -53,15 +58,15 @@ def limits_of(checkpoint: Checkpoint, sizes: Sizes) -> Iterator[Limit]:
             padded = "padding" in setting.path
             if type(setting.before) is int and setting.before < NO_LIMIT and (not padded or setting.before > length):
                 yield Limit(f"{setting.file}: {'.'.join(setting.path)}", setting.before)
-    longest = checkpoint.settings(GENERATION).get("max_length")
-    if sizes.written is not None and type(longest) is int and longest > sizes.written:
-        yield Limit(f"{GENERATION}: max_length", longest)
+    for name, longest in generation_limits(checkpoint):
+        if sizes.written is not None and type(longest) is int and longest > sizes.written:
+            yield Limit(f"{name}: max_length", longest)
     if sizes.image is not None:
         yield Limit(f"{checkpoint.config_name}: image size", sizes.image)
         trained = section(checkpoint.config or {}, ("pretrained_cfg",)).get("input_size")
         if isinstance(trained, list) and len(trained) == 3:
             yield Limit(f"{checkpoint.config_name}: pretrained_cfg.input_size", (trained[1], trained[2]))
-        for name, above, part in processor_sections(checkpoint, "image_processor"):
+        for name, above, part in processor_sections(checkpoint, *OF_IMAGES):
             crops = sides_of(part.get("crop_size")) and part.get("do_center_crop") is not False
             field = "crop_size" if crops else "size"
             sides = sides_of(part.get(field))
@@ -73,7 +78,7 @@ def compare_with_table(limits: tuple[Limit, ...], sizes: Sizes, works: list[str]
     """Says which limits are above the table's length, and which truncate texts early. The latter may be intended:
     all-MiniLM-L6-v2 reads 256 of 512 positions."""
     for limit in limits:
-        written = limit.where.startswith(GENERATION)
+        written = limit.where.endswith("config.json: max_length")
         length = sizes.written if written else sizes.read
         if length is None or not isinstance(limit.value, int):
             continue

@@ -181,12 +181,16 @@ class TableMonitor(ChecksCalls):
             raise ArgumentError(
                 f"the table was {tuple(self.initial.shape)} and is now {tuple(rows.shape)}; create a new TableMonitor"
             )
-        now, then = (F.normalize(x, dim=1, eps=torch.finfo(x.dtype).tiny) for x in (rows, self.initial))
+        weight = self._weight()
+        initial = self.initial
+        if isinstance(weight, Tensor) and weight.is_floating_point():
+            initial = initial.to(weight.dtype).double()  # a cast of the model is no training
+        now, then = (F.normalize(x, dim=1, eps=torch.finfo(x.dtype).tiny) for x in (rows, initial))
         turn = 1 - (now * then).sum(dim=1)
-        shrinks = (rows * self.initial >= 0).all(dim=1) & (rows.abs() <= self.initial.abs()).all(dim=1)
-        shrunk = 1 - rows.norm(dim=1) / self.initial.norm(dim=1).clamp(min=torch.finfo(rows.dtype).tiny)
+        shrinks = (rows * initial >= 0).all(dim=1) & (rows.abs() <= initial.abs()).all(dim=1)
+        shrunk = 1 - rows.norm(dim=1) / initial.norm(dim=1).clamp(min=torch.finfo(rows.dtype).tiny)
         decayed = shrinks & (turn <= shrunk)
-        return (rows == self.initial).all(dim=1) | (turn <= SAME_DIRECTION) | decayed
+        return (rows == initial).all(dim=1) | (turn <= SAME_DIRECTION) | decayed
 
     def state(self) -> dict[str, float]:
         """Measures the table's current values.

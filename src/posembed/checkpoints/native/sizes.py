@@ -36,7 +36,9 @@ SIZES = {
 """For each kind of size, the usual name of its setting, and a pattern that matches its names."""
 AXES = ("time", *IMAGE_AXES)
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-NO_LENGTH = re.compile(r"pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid")
+NO_LENGTH = re.compile(
+    r"hop|^win_|positive|word|pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid"
+)
 """Matches settings whose names hold "len" or "pos", but which say nothing about a table."""
 LINES = ("", "num_frames", "position_size")
 """The kinds of settings that may be the length of a table of positions in a line. "" stands for no kind."""

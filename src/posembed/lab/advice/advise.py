@@ -119,7 +119,7 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
         measure="" if own else study.measure.name.partition(" ")[2],
         measured_at=(study.train_length, evidence.length),
         caveats=tuple(caveats(chosen, evidence)),
-        sources=(*map(str, measured), *(f"{each.title} ({each.source})" for each in used)),
+        sources=tuple(dict.fromkeys((*map(str, measured), *(f"{each.title} ({each.source})" for each in used)))),
     )
 
 

@@ -48,8 +48,8 @@ class Page(QuestionPage):
             reached = [f"{reach_in_words(found, row)} tokens for {called(row.name)}" for row in reaching]
             yield (
                 "A low perplexity does not mean that the model uses distant text. In the repeat probe, the reach is "
-                f"{listed(reached)}: up to there, a passage lowers the loss of its repetition by at least {REACHES:g} "
-                "nats per token."
+                f"{listed(reached)}: the longest distance at which a passage lowers the loss of its repetition by at "
+                f"least {REACHES:g} nats per token."
             )
 
 
