@@ -43,6 +43,7 @@ class Reads(NamedTuple):
 
 READS = (
     Reads("__init__.py", "except:ImportError", "without torch, an unknown name is an AttributeError as in any module"),
+    Reads("publish/check.py", "sentence_transformers[own]", DATA),
     Reads("publish/check.py", "except:ImportError", "a tokenizer may need a package that is not installed here"),
     Reads("arguments.py", "k[call.__name__] vars(builtins)[name]", "a name in our own classes and annotations"),
     Reads("arguments.py", "value.dtype", USERS),

@@ -470,7 +470,7 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "class tokens": (lambda: ClassToken(LENGTH), {}, "class tokens"),
     "a padding row": (lambda: Fairseq(LENGTH), {}, "padding_idx=1"),
     "a model of transformers inside": (
-        lambda: holding(tiny_model("bert", TEXT)), {}, r"BertModel of transformers.*pass model\.0",
+        lambda: holding(tiny_model("bert", TEXT)), {}, r"BertModel of transformers.*pass model\.get_submodule",
     ),
     "a layout for transformers": (lambda: tiny_model("bert", TEXT), {"layout": TableLayout()}, "leave layout"),
     "several tables of transformers": (lambda: tiny_model("bert", TEXT), {"table": ["a", "b"]}, "name one table"),

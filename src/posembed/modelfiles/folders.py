@@ -183,10 +183,11 @@ def other_files(checkpoint: Checkpoint) -> tuple[tuple[Path, ...], tuple[str, ..
         weights = {path for path in entries if is_weights(path.name) and modules.isdisjoint(path.parents)}
         # Settings in the folder of another model's weights (onnx/config.json) belong to that model.
         other_models = {path.parent for path in weights} - {root, folder}
+        of_open_clip = any(path.name.startswith("open_clip") for path in weights)  # which its config describes
         kept, left_out = [], []
         for path in entries:
-            of_open_clip = path.name == OPEN_CLIP != checkpoint.config_name  # it describes weights that are left out
-            if path in weights or path.parent in other_models or of_open_clip or is_left_out(path, modules):
+            described = of_open_clip and path.name == OPEN_CLIP != checkpoint.config_name
+            if path in weights or path.parent in other_models or described or is_left_out(path, modules):
                 left_out.append(f"{path.relative_to(root)}{'/' if path.is_dir() else ''}")
             else:
                 refuse_link_outside(root, path)
