@@ -13,7 +13,7 @@ TORCH ?= torch==2.13.0
 TESTS ?= --numprocesses auto --dist worksteal
 
 # What reads other libraries' names.
-NEWEST_TESTS ?= --numprocesses auto --dist worksteal tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs
+NEWEST_TESTS ?= --numprocesses auto --dist worksteal tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs tests/publish
 
 .PHONY: demo test test-all test-oldest test-newest test-projects check docs bench bench-length clean
 
