@@ -131,3 +131,13 @@ def test_a_table_that_peft_has_wrapped_is_refused_with_what_works() -> None:
     model = peft.get_peft_model(merged, peft.LoraConfig(target_modules=["query"]))
     posembed.resize_model_(model.base_model.model, length=80)
     assert model(**text_inputs(merged, 80))[0].shape[1] == 80
+
+
+def test_the_length_of_generated_texts_never_exceeds_the_table() -> None:
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    for limit, expected in ((64, 32), (50, 32), (20, 20)):
+        model = GPT2LMHeadModel(GPT2Config(n_positions=64, n_embd=16, n_layer=1, n_head=2, vocab_size=30))
+        model.generation_config.max_length = limit
+        posembed.resize_model_(model, length=32)
+        assert model.generation_config.max_length == expected

@@ -277,6 +277,13 @@ def test_settings_that_allow_two_readings_are_asked_for(tmp_path: Path, settings
         assert torch.equal(rows, torch.cat((state["wpe.weight"], state["wpe.weight"][reserved:]))[: 32 + reserved])
 
 
+def test_numbers_that_are_no_length_of_the_table_stay(tmp_path: Path) -> None:
+    others = {"hop_length": 16, "win_length": 16, "max_word_len": 16, "num_positive": 16}
+    settings = {"block_size": 16, **others}
+    file = {"model": {"wpe.weight": torch.randn(16, DIM)}, "config": settings}
+    assert resized(tmp_path, file, length=32)[1]["config"] == {"block_size": 32, **others}
+
+
 def vit(side: int, *, height: int | None = None, prefix: int = 1) -> dict[str, Tensor]:
     height = side if height is None else height
     return {

@@ -32,6 +32,16 @@ def test_its_numbers_are_those_of_the_definitions() -> None:
     assert (state["rows"], state["rows_unchanged"]) == (40, 40)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_another_dtype_changes_no_row(dtype: torch.dtype) -> None:
+    layer = LearnedPositionalEmbedding(max_len=16, dim=8)
+    monitor = TableMonitor(layer)
+    layer.to(dtype)
+    assert monitor.unchanged().all()
+    layer.weight.data[3] += 1
+    assert monitor.unchanged().nonzero().flatten().tolist() == [row for row in range(16) if row != 3]
+
+
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW])
 def test_weight_decay_alone_changes_no_row(optimizer: type[torch.optim.Optimizer]) -> None:
     layer = LearnedPositionalEmbedding(max_len=64, dim=16, dropout=0)
