@@ -120,6 +120,8 @@ SECTIONS = {
             "learned-long",
             "learned-shifted",
             "learned-randomized",
+            "learned-skipped",
+            "learned-concat",
         ),
         leading=("rolling/none+logn",),
     ),
