@@ -51,17 +51,17 @@ def test_the_settings_beside_the_config(bert: Path, tmp_path: Path) -> None:
 
 
 def test_every_limit_of_sentence_transformers_and_of_old_configs(bert: Path, tmp_path: Path) -> None:
-    """A longer table raises no limit on queries, and lowers no limit above it, which belongs to another table."""
+    """A longer table raises no limit on queries."""
     limits = {"document_length": 40, "query_length": 20, "processing_kwargs": {"text": {"max_length": 40}}}
     write(bert / "sentence_bert_config.json", **limits)
     write(bert / "config.json", **read(bert / "config.json"), max_length=40)
     write(bert / "tokenizer_config.json", model_max_length=2048)
-    for length, of_queries, of_others in ((64, 20, 2048), (16, 16, 16)):
+    for length, of_queries in ((64, 20), (16, 16)):
         posembed.resize_checkpoint(bert, out := tmp_path / f"{length}", length=length)
         expected = {"document_length": length, "query_length": of_queries}
         expected |= {"processing_kwargs": {"text": {"max_length": length}}}
         assert read(out / "sentence_bert_config.json") == expected
-        assert read(out / "tokenizer_config.json") == {"model_max_length": of_others}
+        assert read(out / "tokenizer_config.json") == {"model_max_length": length}
         assert read(out / "config.json")["max_length"] == length
 
 
@@ -588,3 +588,23 @@ def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_p
             table=f"{meant}.position_embeddings.weight",
         )
     assert not (tmp_path / "o.safetensors").exists()
+
+
+def test_a_tokenizer_of_a_part_follows_the_table_of_that_part(tmp_path: Path) -> None:
+    from transformers import InstructBlipConfig, InstructBlipForConditionalGeneration
+
+    small = {"hidden_size": 32, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = {**small, "image_size": 28, "patch_size": 14}
+    qformer = {**small, "vocab_size": 60, "encoder_hidden_size": 32, "max_position_embeddings": 40}
+    text = {"model_type": "llama", "vocab_size": 60, "num_key_value_heads": 2, **small}
+    config = InstructBlipConfig(vision_config=vision, qformer_config=qformer, text_config=text, image_token_index=59)
+    InstructBlipForConditionalGeneration(config).save_pretrained(source := tmp_path / "source")
+    write(source / "tokenizer_config.json", model_max_length=2048)
+    (source / "qformer_tokenizer").mkdir()
+    write(source / "qformer_tokenizer" / "tokenizer_config.json", model_max_length=40)
+    write(source / "qformer_tokenizer" / "tokenizer.json", truncation={"max_length": 40})
+    key = "qformer.embeddings.position_embeddings.weight"
+    posembed.resize_checkpoint(source, out := tmp_path / "out", length=60, table=key)
+    assert read(out / "tokenizer_config.json") == {"model_max_length": 2048}
+    assert read(out / "qformer_tokenizer" / "tokenizer_config.json") == {"model_max_length": 60}
+    assert read(out / "qformer_tokenizer" / "tokenizer.json") == {"truncation": {"max_length": 60}}

@@ -197,7 +197,9 @@ def parameter_count(tensors: Tensors) -> int:
 
 
 def is_buffer(key: str, tensor: AnyTensor) -> bool:
-    return is_ids_or_mask(key, tuple(tensor.shape)) or dtype_name(tensor) in ("I64", "BOOL")
+    shape = tuple(tensor.shape)
+    hides = is_ids_or_mask(key, shape) and (len(shape) < 4 or shape[:2] == (1, 1))  # or biases of several heads
+    return hides or dtype_name(tensor) in ("I64", "BOOL")
 
 
 def kind_of(checkpoint: Checkpoint) -> str:

@@ -207,7 +207,7 @@ def new_documents(checkpoint: Checkpoint, resize: Resize) -> dict[Path, str]:
     names = {setting.file for setting in resize.settings} | ({checkpoint.config_name} if resize.edit.config else set())
     for name in names:
         changes = [setting for setting in resize.settings if setting.file == name]
-        if name == TOKENIZER:
+        if Path(name).name == TOKENIZER:
             tokenizer = LargeJson(checkpoint.folder / name)
             for change in changes:
                 tokenizer.replace(*change.path, value=change.after)

@@ -13,7 +13,16 @@ from typing import Any
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.plan import Edit
-from posembed.checkpoints.position_tables import IMAGE_TOKENS, TILED, Config, Size, pair, section, tiled_sizes
+from posembed.checkpoints.position_tables import (
+    IMAGE_TOKENS,
+    TILED,
+    Config,
+    ConfigField,
+    Size,
+    pair,
+    section,
+    tiled_sizes,
+)
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
@@ -71,7 +80,8 @@ def changed_settings(checkpoint: Checkpoint, edit: Edit) -> tuple[Setting, ...]:
     elif not target.is_text:
         settings += (*audio_settings(checkpoint, *target.length), *same_settings(checkpoint, target))
     else:
-        settings += length_settings(checkpoint, *target.length) if "encoder" in edit.sides else ()
+        if "encoder" in edit.sides:
+            settings += length_settings(checkpoint, *target.length, tokenizer_of(checkpoint, target.field))
         for name, longest in generation_limits(checkpoint) if "decoder" in edit.sides else ():
             settings.append(Setting(name, ("max_length",), longest, generated(longest, *target.length)))
     return tuple(setting for setting in settings if setting.before != setting.after)
@@ -109,18 +119,30 @@ def config_settings(checkpoint: Checkpoint, edit: Edit) -> Iterator[Setting]:
     yield from image_tokens_of_config(config, edit, name)
 
 
-def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Setting]:
-    """Yields the limits on the number of input tokens. old, new: the usable lengths before and after."""
-    if tokenizer := checkpoint.settings("tokenizer_config.json"):
+def tokenizer_of(checkpoint: Checkpoint, field: ConfigField | None) -> str:
+    """Returns the subfolder of the tokenizer for the section of a config field, as in InstructBLIP (qformer_tokenizer/
+    for qformer_config) and RAG; "" for the tokenizer beside the weights."""
+    section_name = field.path[0].removesuffix("_config") if field is not None and len(field.path) > 1 else ""
+    inside = f"{section_name}_tokenizer"
+    own = section_name and checkpoint.folder is not None and (checkpoint.folder / inside).is_dir()
+    return f"{inside}/" if own else ""
+
+
+def length_settings(checkpoint: Checkpoint, old: int, new: int, inside: str = "") -> Iterator[Setting]:
+    """Yields the limits on the number of input tokens. old, new: the usable lengths before and after. inside: the
+    subfolder of the tokenizer."""
+    name = f"{inside}tokenizer_config.json"
+    if tokenizer := checkpoint.settings(name):
         limit = tokenizer.get("model_max_length")
-        yield Setting("tokenizer_config.json", ("model_max_length",), limit, within(limit, old, new))
-    if checkpoint.folder is not None and (checkpoint.folder / TOKENIZER).exists():
-        large = LargeJson(checkpoint.folder / TOKENIZER)
+        yield Setting(name, ("model_max_length",), limit, within(limit, old, new))
+    name = f"{inside}{TOKENIZER}"
+    if checkpoint.folder is not None and (checkpoint.folder / name).exists():
+        large = LargeJson(checkpoint.folder / name)
         if (longest := large.get("truncation", "max_length")) is not None:
-            yield Setting(TOKENIZER, ("truncation", "max_length"), longest, within(longest, old, new))
+            yield Setting(name, ("truncation", "max_length"), longest, within(longest, old, new))
         if type(padded := large.get("padding", "strategy", "Fixed")) is int:
-            yield Setting(TOKENIZER, ("padding", "strategy", "Fixed"), padded, min(padded, new))
-    for name, path in product(SENTENCE_SETTINGS, SENTENCE_LIMITS):
+            yield Setting(name, ("padding", "strategy", "Fixed"), padded, min(padded, new))
+    for name, path in product(() if inside else SENTENCE_SETTINGS, SENTENCE_LIMITS):
         part = section(checkpoint.settings(name), path[:-1])
         longest = part.get(path[-1])
         if type(longest) is int or (path == SENTENCE_LIMITS[0] and path[-1] in part):
@@ -130,11 +152,8 @@ def length_settings(checkpoint: Checkpoint, old: int, new: int) -> Iterator[Sett
 
 def within(limit: Any, old: int, new: int) -> Any:
     """Returns a limit on text length after the table changes from ``old`` to ``new`` positions: ``new`` if the table
-    grows, or the smaller of ``limit`` and ``new`` if it shrinks. A growing table lowers no limit: one above its old
-    length belongs to another table."""
-    if not isinstance(limit, int | float):
-        return new
-    return min(limit, new) if new < old else max(limit, new) if limit < NO_LIMIT else new
+    grows, or the smaller of ``limit`` and ``new`` if it shrinks."""
+    return min(limit, new) if new < old and isinstance(limit, int | float) else new
 
 
 def same_settings(checkpoint: Checkpoint, target: Target) -> Iterator[Setting]:

@@ -229,11 +229,17 @@ class Forward:
         return inspect.signature(type(base).forward.__get__(base))
 
     @property
+    def __func__(self) -> Forward:
+        return self
+
+    @property
     def __code__(self) -> Any:  # torch.export names it in its errors
         return type(cast(Any, self.base())).forward.__code__
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         base, tokens = cast(Any, self.base()), CURRENT.held[NAME]
+        if args and isinstance(args[0], nn.Module):  # accelerate makes a method of ``__func__``
+            args = args[1:]
         if tokens is not None and tokens.base.config is base.config:  # the model, or its replica in nn.DataParallel
             return type(tokens.base).forward(tokens.base, *args, **kwargs)
         output, (_, kwargs) = None, self.hooks.before(base, args, kwargs)

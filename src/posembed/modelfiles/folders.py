@@ -31,6 +31,7 @@ WEIGHTS = (
     "diffusion_pytorch_model.bin", "diffusion_pytorch_model.bin.index.json",
 )  # fmt: skip
 SENTENCE_ENCODER = "SentenceTransformer"
+NO_SENTENCE_ENCODERS = ("CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
 OPEN_CLIP = "open_clip_config.json"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json")
 """The files of a tokenizer's tokens, besides those whose names end in .model."""
@@ -115,7 +116,8 @@ def sentence_class(root: Path) -> str:
     if not (root / "modules.json").exists():
         return ""
     settings = root / "config_sentence_transformers.json"
-    return str((read_json(settings) if settings.exists() else {}).get("model_type") or SENTENCE_ENCODER)
+    named = read_json(settings).get("model_type") if settings.exists() else None
+    return named if named in NO_SENTENCE_ENCODERS else SENTENCE_ENCODER
 
 
 def read_weight_map(index: Path) -> dict[str, str]:
