@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import functools
 import gc
 import os
+import re
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # workers share the cores; each taking all would have them wait
     share = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -66,7 +69,15 @@ def pytest_configure(config: pytest.Config) -> None:
         jaxtyping.install_import_hook(modules, "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))")
 
 
+@functools.cache
+def forks(path: Path) -> bool:
+    """Whether the tests of a file fork. They run first: a fork cannot train once autograd has threads, which some
+    tests start."""
+    return re.search(r"fork|killed|_processes", path.read_text(encoding="utf-8")) is not None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not forks(item.path))
     if config.getoption("--perturb"):
         for item in items:
             for mark in item.iter_markers("not_perturbed"):
