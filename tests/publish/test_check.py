@@ -383,6 +383,15 @@ def test_what_sentence_transformers_lets_through_and_what_class_it_takes(tmp_pat
     settings = tmp_path / "encoder" / "sentence_bert_config.json"
     settings.write_text(json.dumps({"max_seq_length": 70}))
     assert any("lets 70 tokens through" in each for each in posembed.check_checkpoint(tmp_path / "encoder").problems)
+    settings.unlink()  # now the config's 66 rows of a RoBERTa are the limit, and two of them are no positions
+    saved(
+        tiny_model("roberta", {**TEXT, "vocab_size": 100, "max_position_embeddings": 66, "pad_token_id": 1}),
+        tmp_path / "roberta",
+    )
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(tmp_path / "roberta" / name, tmp_path / "encoder" / name)
+    (problem,) = posembed.check_checkpoint(tmp_path / "encoder").problems
+    assert problem.startswith("sentence-transformers lets 66 tokens through, and the table takes 64")
     reranker = library.CrossEncoder(str(tmp_path / "encoder"), num_labels=1, device="cpu")
     reranker.save_pretrained(str(tmp_path / "reranker"))
     if not (tmp_path / "reranker" / "modules.json").exists():

@@ -189,11 +189,8 @@ def inspect_checkpoint(source: str | Path, *, model_type: str | None = None) -> 
 
 def parameter_count(tensors: Tensors) -> int:
     """Counts the values of a model's parameters: no ids and masks, and of tensors that share memory only one."""
-    shared = {address_of(tensor) or key: tensor for key, tensor in tensors.items()}
-    own = (
-        each for key, each in tensors.items() if shared[address_of(each) or key] is each and not is_buffer(key, each)
-    )
-    return sum(math.prod(tensor.shape) for tensor in own)
+    own = {address_of(tensor) or key: tensor for key, tensor in tensors.items() if not is_buffer(key, tensor)}
+    return sum(math.prod(tensor.shape) for tensor in own.values())
 
 
 def is_buffer(key: str, tensor: AnyTensor) -> bool:

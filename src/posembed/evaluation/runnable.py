@@ -23,11 +23,17 @@ from posembed.evaluation.settings import Kind
 from posembed.evaluation.ways import POOL
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import recorded
-from posembed.modelfiles.folders import SENTENCE_ENCODER, VOCABULARIES, has_vocabulary, read_modules, sentence_class
+from posembed.modelfiles.folders import (
+    OF_SENTENCES,
+    SENTENCE_ENCODER,
+    VOCABULARIES,
+    has_vocabulary,
+    read_modules,
+    sentence_class,
+)
 from posembed.modelfiles.json_files import read_json
 from posembed.words import last_line, least
 
-OF_SENTENCES = "config_sentence_transformers.json"
 TOKENIZER = "tokenizer_config.json"  # all of a tokenizer of bytes or characters, such as CANINE's
 MODULES = ("Transformer", "Pooling", "Normalize")
 

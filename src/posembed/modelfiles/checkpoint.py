@@ -21,6 +21,7 @@ from posembed.errors import CheckpointError
 from posembed.files import reason
 from posembed.modelfiles.folders import (
     OF_DEEPSPEED,
+    OPEN_CLIP,
     PICKLES,
     RECORD,
     WEIGHTS,
@@ -108,12 +109,11 @@ class Checkpoint:
 
     @property
     def config_name(self) -> str:
-        own = "open_clip_config.json"
-        if self.folder is None or not (self.folder / own).exists():
+        if self.folder is None or not (self.folder / OPEN_CLIP).exists():
             return "config.json"
         # Such a folder may also hold the same model for transformers, under other names.
         of_transformers = self.weights[0].path.name.startswith(("model", "pytorch_model"))
-        return "config.json" if of_transformers and (self.folder / "config.json").exists() else own
+        return "config.json" if of_transformers and (self.folder / "config.json").exists() else OPEN_CLIP
 
     def settings(self, name: str) -> dict[str, Any]:
         """Reads a JSON object from a file in the folder of the weights; {} if the file does not exist."""

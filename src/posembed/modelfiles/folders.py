@@ -30,6 +30,7 @@ WEIGHTS = (
     "diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.safetensors.index.json",
     "diffusion_pytorch_model.bin", "diffusion_pytorch_model.bin.index.json",
 )  # fmt: skip
+OF_SENTENCES = "config_sentence_transformers.json"
 SENTENCE_ENCODER = "SentenceTransformer"
 NO_SENTENCE_ENCODERS = ("CrossEncoder", "SparseEncoder", "MultiVectorEncoder")
 OPEN_CLIP = "open_clip_config.json"
@@ -115,7 +116,7 @@ def sentence_class(root: Path) -> str:
     folder without it. Before version 6, only sentence encoders had modules.json."""
     if not (root / "modules.json").exists():
         return ""
-    settings = root / "config_sentence_transformers.json"
+    settings = root / OF_SENTENCES
     named = read_json(settings).get("model_type") if settings.exists() else None
     return named if named in NO_SENTENCE_ENCODERS else SENTENCE_ENCODER
 
