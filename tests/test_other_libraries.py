@@ -185,9 +185,9 @@ READS = (
         "encoding.place layers[name] tables[name] value[argument] value[f'initial_{argument}']",
         OURS,
     ),
-    Reads("integrations/slot.py", "around.token_type_ids", OURS),
+    Reads("integrations/hooks.py", "around.token_type_ids", OURS),
     Reads("integrations/slot.py", "model.config", USERS),
-    Reads("integrations/slot.py", "PreTrainedModel.is_activation_checkpointing", "only later releases have this name"),
+    Reads("integrations/hooks.py", "PreTrainedModel.is_activation_checkpointing", "only later releases have this name"),
     Reads(
         "integrations/trial.py",
         "config.decoder_layers config.num_channels config.num_hidden_layers base.config.pad_token_id",
@@ -200,7 +200,7 @@ READS = (
     ),
     Reads("integrations/trial.py", "module._hf_hook", "only modules that accelerate offloads have it"),
     Reads("nn/positions.py", "module._hf_hook", "only modules that accelerate offloads have it"),
-    Reads("integrations/slot.py", "module._former_parameters", OURS),
+    Reads("integrations/hooks.py", "module._former_parameters", OURS),
     Reads(
         "integrations/timm.py",
         "block.attn blocks[0].num_heads model.positions",

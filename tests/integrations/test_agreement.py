@@ -17,8 +17,8 @@ import transformers as hf
 import replaced_models as made
 from posembed import resize_model_
 from posembed.errors import ArgumentError
+from posembed.integrations.hooks import CACHES
 from posembed.integrations.install import find_slot
-from posembed.integrations.slot import CACHES
 from posembed.integrations.transformers import from_pretrained, replace_positions
 from together import by_turns, together
 

@@ -27,7 +27,7 @@ from evaluated_models import save_encoder
 from fresh_process import run_fresh
 from posembed import LearnedPositionalEmbedding
 from posembed.errors import ArgumentError
-from posembed.integrations.slot import _present_in
+from posembed.integrations.masks import present_in
 from posembed.integrations.transformers import replace_positions
 from posembed.tables import TableMonitor
 from together import asked, by_turns, together
@@ -83,7 +83,7 @@ def test_tokens_that_see_others_than_the_tokens_make_no_mask_of_padding() -> Non
     seen = ((torch.arange(2**16)[:, None] >> torch.arange(16)) & 1).bool().view(-1, 4, 4)
     lower, itself = torch.ones(4, 4, dtype=torch.bool).tril(), torch.eye(4, dtype=torch.bool)
     for causal in (False, True):
-        tokens = _present_in(seen[:, None], 0, causal, None, of_mask=False)
+        tokens = present_in(seen[:, None], 0, causal, None, of_mask=False)
         exact = ((seen == tokens[:, None] & (lower if causal else True)) | itself).all(-1)
         alone = ~(seen & ~itself).any(-1) if causal else torch.zeros_like(exact)
         assert int((~tokens.all(-1)).sum()) > 400
@@ -376,6 +376,25 @@ def test_the_forward_of_a_base_model_may_be_called_by_itself(name: str) -> None:
     gone = weakref.ref(replace_positions(model, "rope").base_model)
     del model
     assert gone() is None
+
+
+def test_an_interrupted_pass_is_over() -> None:
+    """PyTorch calls no hook after a KeyboardInterrupt."""
+    model, given = replace_positions(made.tiny("bert"), "rope"), made.inputs("bert")
+    base, padded = model.base_model, given | {"attention_mask": torch.ones_like(given["input_ids"]).tril()}
+    want = outputs(base, **given)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    layer = next(each for each in base.modules() if isinstance(each, nn.LayerNorm))
+    for call in (model, base, base.forward):
+        hook = layer.register_forward_hook(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            call(**padded)
+        hook.remove()
+        with torch.no_grad():
+            assert torch.equal(base.forward(**given)[0], want)
 
 
 def test_sentence_transformers_reads_replaced_positions(tmp_path: Path) -> None:

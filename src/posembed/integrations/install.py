@@ -13,8 +13,9 @@ from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.position_tables import PositionTable, pair
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, bind_attention
+from posembed.integrations.hooks import CROSS_ATTENTION, add_hooks
 from posembed.integrations.saved import encoding_for
-from posembed.integrations.slot import CROSS_ATTENTION, NO_ROWS, OldTable, PositionSlot, add_hooks
+from posembed.integrations.slot import NO_ROWS, OldTable, PositionSlot
 from posembed.layers.base import PositionEncoding
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"

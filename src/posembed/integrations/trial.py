@@ -17,7 +17,8 @@ from posembed._version import __version__
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME, PreTrainedModel
 from posembed.integrations.forward_pass import ForwardPass
-from posembed.integrations.slot import CACHES, PositionSlot, caches_in, is_checkpointing
+from posembed.integrations.hooks import CACHES, caches_in, is_checkpointing
+from posembed.integrations.slot import PositionSlot
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.rotary import RotaryEmbedding

@@ -21,15 +21,9 @@ from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, fl
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.per_layer import PerLayer, each_of
 from posembed.nn.toeplitz import diagonals_if_faster, toeplitz_bias
-from posembed.positions.checks import (
-    check_cu_seqlens,
-    check_image_tokens,
-    check_mask,
-    check_mask_unchanged,
-    require_integers,
-    wrong_image,
-)
-from posembed.positions.from_layout import changes_of_segment, consecutive, from_segment_ids, given_or_consecutive
+from posembed.nn.token_layout import joined, packed_texts, present_tokens, text_lengths
+from posembed.positions.checks import check_image_tokens, wrong_image
+from posembed.positions.from_layout import consecutive, from_segment_ids, given_or_consecutive
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
@@ -99,7 +93,7 @@ class Positions(ChecksCalls, in_a_pass=True):
             earlier = cache.length
         self.encoding, self.causal, self.cache = encoding, causal, cache
         self.memory = self._checked_memory(memory, batch)
-        self.texts = texts = _texts(segment_ids, cu_seqlens, batch, length)
+        self.texts = texts = packed_texts(segment_ids, cu_seqlens, batch, length)
         """The index of each token's text in its row, (B, L) or (1, L), if texts are packed."""
         if texts is not None and (mask is not None or cache is not None or shifted):
             raise ArgumentError(
@@ -111,7 +105,7 @@ class Positions(ChecksCalls, in_a_pass=True):
                 "packed sequences cannot attend to a memory, which does not say where their sources are; pad them "
                 "instead, one target in each row, and pass mask"
             )
-        self.present = present = _present(mask, batch, length, cache)
+        self.present = present = present_tokens(mask, batch, length, cache)
         self.shape, self._length = x.shape[:2], earlier + length
         """(B, L) of the new tokens, and the length of the whole text with the cache's tokens."""
         self.fit: tuple[int, int, int] | None = None
@@ -136,9 +130,9 @@ class Positions(ChecksCalls, in_a_pass=True):
                 self._require_images(each.image_tokens)
         self.k_positions = self.q_positions
         if cache is not None and cache.position_ids is not None:
-            self.k_positions = _joined(cache.position_ids[..., :earlier], self.q_positions)
+            self.k_positions = joined(cache.position_ids[..., :earlier], self.q_positions)
         if text_length is None and texts is not None:
-            text_length = _longest(self.q_positions.long(), texts)
+            text_length = text_lengths(self.q_positions.long(), texts)
         elif text_length is None and present is not None and not counted and present.size(-1):
             text_length = 1 + torch.where(present, self.k_positions.long(), 0).amax(dim=-1)
         self.text_length = text_length
@@ -241,7 +235,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         if self.causal:
             seen = 1 + ranks[..., ranks.size(-1) - q.size(-2) :]
         else:
-            seen = 1 + ranks[..., -1:] if self.texts is None else _longest(ranks, self.texts)
+            seen = 1 + ranks[..., -1:] if self.texts is None else text_lengths(ranks, self.texts)
         encoding = self.encoding
         if window is None or (encoding.window is not None and encoding.window < window):
             window = encoding.window
@@ -397,7 +391,7 @@ class Positions(ChecksCalls, in_a_pass=True):
                 raise wrong_image(self.shape[1], tokens)
             return
         if self.texts is not None:
-            counts = _longest(self.q_positions, self.texts)
+            counts = text_lengths(self.q_positions, self.texts)
         else:
             assert self.present is not None
             counts = self.present.sum(dim=-1, keepdim=True)
@@ -478,75 +472,3 @@ def keep_loaded(encoding: nn.Module) -> None:
 def add_rows(q: Tensor, k: Tensor, rows: Tensor | None) -> tuple[Tensor, Tensor]:
     """Adds ``Positions.rows`` to q and k (B, L, D); returns the same q and k if there are no rows."""
     return (q, k) if rows is None else (q + rows[..., : q.size(-1)], k + rows[..., q.size(-1) :])
-
-
-def _texts(segment_ids: Tensor | None, cu_seqlens: Tensor | None, batch: int, length: int) -> Tensor | None:
-    """Returns the index of each token's text in its row: int64 (B, L) or (1, L), or None if no texts are packed."""
-    if segment_ids is None and cu_seqlens is None:
-        return None
-    if segment_ids is not None and cu_seqlens is not None:
-        raise ArgumentError("segment_ids and cu_seqlens both say where the packed sequences are: give one of them")
-    if cu_seqlens is not None:
-        if batch != 1:
-            raise ArgumentError(
-                f"cu_seqlens are for sequences packed into one row, x (N, D) or (1, N, D); got a batch of {batch}. "
-                f"Pass segment_ids (B, L)=({batch}, {length}) instead"
-            )
-        bounds = check_cu_seqlens(cu_seqlens, length)
-        return torch.searchsorted(bounds, torch.arange(length, device=bounds.device), right=True).unsqueeze(0) - 1
-    assert segment_ids is not None
-    require_integers(segment_ids, "segment_ids")
-    if segment_ids.dim() not in (1, 2) or segment_ids.size(-1) != length or (
-        segment_ids.dim() == 2 and segment_ids.size(0) not in (batch, 1)
-    ):  # fmt: skip
-        raise ArgumentError(
-            f"segment_ids must be (L,)=({length},) or (B, L)=({batch}, {length}), one number for each token of x; got "
-            f"{tuple(segment_ids.shape)}"
-        )
-    segment_ids = segment_ids if segment_ids.dim() == 2 else segment_ids.unsqueeze(0)
-    return changes_of_segment(segment_ids).cumsum(-1)
-
-
-def _longest(position_ids: Tensor, texts: Tensor) -> Tensor:
-    """Returns the largest position in each token's text plus one: (B, L) or (1, L)."""
-    position_ids, texts = torch.broadcast_tensors(position_ids, texts)
-    largest = torch.zeros_like(position_ids).scatter_reduce(1, texts, position_ids, "amax")
-    return 1 + largest.gather(1, texts)
-
-
-def _present(mask: Tensor | None, batch: int, length: int, cache: KeyValueCache | None) -> Tensor | None:
-    """Returns a boolean mask (B, earlier + L), False for padding, or None if there is no padding."""
-    earlier, before = (0, None) if cache is None else (cache.length, cache.present)
-    before = None if before is None else before[:, :earlier]
-    if mask is None:
-        return None if before is None else torch.cat((before, before.new_ones(batch, length)), dim=1)
-    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.size(0) != batch:
-        given = tuple(mask.shape) if isinstance(mask, Tensor) else repr(mask)
-        raise ArgumentError(
-            f"mask must be a tensor (B, L)=({batch}, {length}), 1 for a token, 0 for padding; got {given}"
-        )
-    if mask.size(1) not in (length, earlier + length):
-        with_cache = f", or (B, {earlier + length}) with the tokens of the cache" if earlier else ""
-        raise ArgumentError(
-            f"mask must be (B, L)=({batch}, {length}){with_cache}, one number for each token of x; got "
-            f"{tuple(mask.shape)}. Pass the mask of these tokens"
-        )
-    given_earlier = earlier > 0 and mask.size(1) > length
-    if earlier and not given_earlier:
-        before = mask.new_ones(batch, earlier) if before is None else before.to(mask.dtype)
-        mask = torch.cat((before, mask), dim=1)
-    if cache is None:
-        return check_mask(mask)
-    present = check_mask(torch.cat((mask, mask.new_ones(batch, 1)), dim=1))[:, :-1]  # a row's tokens may come later
-    if given_earlier:
-        changed = check_mask_unchanged(present[:, :earlier] != (True if before is None else before))
-        present = torch.cat((present[:, :earlier] ^ changed, present[:, earlier:]), dim=1)
-    return present
-
-
-def _joined(earlier: Tensor, new: Tensor) -> Tensor:
-    """Joins positions (L,), (1, L) or (B, L) along the text."""
-    if earlier.dim() != new.dim() or earlier.shape[:-1] != new.shape[:-1]:
-        batch = max(ids.size(0) if ids.dim() == 2 else 1 for ids in (earlier, new))
-        earlier, new = earlier.expand(batch, -1), new.expand(batch, -1)
-    return torch.cat((earlier, new), dim=-1)
