@@ -101,10 +101,11 @@ class Prepared:
         return self.task.description
 
     def plan(self) -> list[Planned]:
-        """Returns the runs with their sizes and estimated times. Raises RunFolderError if the folder holds runs that
-        cannot be compared with them."""
+        """Returns the runs with their sizes and estimated times; those in the folder take none. Raises RunFolderError
+        if the folder holds runs that cannot be compared with them."""
         self.folder.check(*self.specs)
-        return plan(self.specs, self.task, self.accelerator)
+        kept = {result.spec for result in self.folder.results()}
+        return plan(self.specs, self.task, self.accelerator, kept)
 
     def run(
         self, progress: Progress = silent, finished: Callable[[RunResult], None] = lambda result: None

@@ -44,13 +44,15 @@ def silent(name: str, done: int, total: int) -> None:
 @dataclass(frozen=True)
 class Planned:
     """A job before it runs: a training run, with its steps and position parameters, a measured encoding, or a part of
-    a fine-tuning, which has no number of parameters. seconds: the estimated time."""
+    a fine-tuning, which has no number of parameters. seconds: the estimated time. kept: whether its result is in the
+    folder already."""
 
     name: str
     parameters: int | None
     seconds: float
     position_parameters: int | None = None
     steps: int | None = None
+    kept: bool = False
 
     @property
     def kind(self) -> str:
@@ -58,6 +60,8 @@ class Planned:
 
     def to_dict(self) -> dict[str, Any]:
         values = {name: value for name, value in vars(self).items() if value is not None and name != "name"}
+        if not self.kept:
+            del values["kept"]
         return {self.kind: self.name, **values}
 
 

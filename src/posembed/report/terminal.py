@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from posembed.report.page import Cell, Table, table_of
 from posembed.report.words import duration
+from posembed.words import amount
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,12 +74,16 @@ def print_plan(console: Console, planned: Sequence[Planned], title: str, *, firs
         *([("parameters", lambda each: number_of(each.parameters))] if planned[0].parameters is not None else []),
         *([("of positions", lambda each: number_of(each.position_parameters))] if of_positions else []),
         *([("steps", lambda each: number_of(each.steps))] if trained else []),
-        ("time", lambda each: duration(each.seconds)),
+        ("time", lambda each: "kept" if each.kept else duration(each.seconds)),
         first=first or planned[0].kind,
     )
     total = duration(math.fsum(each.seconds for each in planned))
-    done = "trained" if trained else "measured"
-    print_tables(console, [table], [f"About {total} in total on this machine; nothing was {done}."])
+    done, kept = "trained" if trained else "measured", sum(each.kept for each in planned)
+    without = f", without the {amount(kept, 'run')} that the folder holds" if kept else ""
+    said = f"About {total} in total on this machine{without}; nothing was {done}."
+    if kept == len(planned):
+        said = f"The folder holds all of these runs; nothing was {done}."
+    print_tables(console, [table], [said])
 
 
 def number_of(amount: int | None) -> str:

@@ -100,5 +100,14 @@ def test_the_table_of_perplexities_can_be_planned_and_run(tmp_path: Path) -> Non
     assert not (tmp_path / "runs").exists()
     found = prepared.run().summary
     assert list(found.names) == encodings
+    assert [(run.kept, run.seconds) for run in prepared.plan()] == [(True, 0)] * 4
+    more = tiny | {"preset": "documents", "encodings": ["rope", "none"], "out": tmp_path / "runs", "seeds": 2}
+    left = prepare("lengths", more).plan()
+    assert [(run.name, run.kept, run.seconds > 0) for run in left] == [
+        ("rope, seed 0", True, False),
+        ("none, seed 0", False, True),
+        ("rope, seed 1", False, True),
+        ("none, seed 1", False, True),
+    ]
     assert found.mean(found.headline, "learned", 64) is None
     assert found.mean(found.headline, "rope", 64).value > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -131,20 +131,33 @@ def completed(
 # --- the plan ----------------------------------------------------------------------------------------------------
 
 
-def plan(specs: Sequence[SpecT], task: Task[SpecT], accelerator: Accelerator) -> list[Planned]:
+def plan(
+    specs: Sequence[SpecT], task: Task[SpecT], accelerator: Accelerator, kept: Container[SpecT] = ()
+) -> list[Planned]:
     """Returns each spec as a planned job. Specs that differ only in their seed are timed once, over a few steps.
-    Every process calls this. Raises ArgumentError or DataError for a spec that cannot run."""
+    Every process calls this. kept: specs whose results are in the folder, which take no time.
+
+    Raises:
+        ArgumentError, DataError: a spec cannot run.
+    """
     for spec in specs:
         check(spec, task, accelerator.num_processes)
+    alike: dict[SpecT, list[SpecT]] = {}  # but for their seeds
+    for spec in specs:
+        alike.setdefault(dataclasses.replace(spec, seed=0), []).append(spec)
     planned: dict[SpecT, Planned] = {}
-    for spec in dict.fromkeys(dataclasses.replace(spec, seed=0) for spec in specs):
+    for spec, runs in alike.items():
         model = task.build(spec).to(accelerator.device)
-        seconds = _seconds_per_step(spec, task, accelerator, model)
+        missing = not all(each in kept for each in runs)
+        seconds = _seconds_per_step(spec, task, accelerator, model) if missing else 0.0
         # A forward pass takes about a third of a step.
         steps = spec.steps + task.tokens_measured(spec) / (spec.batch * spec.train_length) / 3
         parameters, of_positions = model.sizes()
-        planned[spec] = Planned(spec.name, parameters, seconds * steps, of_positions, spec.steps)
-    return [dataclasses.replace(planned[dataclasses.replace(spec, seed=0)], name=spec.name) for spec in specs]
+        one = Planned(spec.name, parameters, seconds * steps, of_positions, spec.steps)
+        for each in runs:
+            time = 0.0 if each in kept else one.seconds
+            planned[each] = dataclasses.replace(one, name=each.name, seconds=time, kept=each in kept)
+    return [planned[spec] for spec in specs]
 
 
 def _seconds_per_step(spec: SpecT, task: Task[SpecT], accelerator: Accelerator, model: PositionedModel) -> float:
