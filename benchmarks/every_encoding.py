@@ -123,7 +123,10 @@ SECTIONS = {
             "learned-skipped",
             "learned-concat",
         ),
-        leading=("rolling/none+logn",),
+        leading=(
+            "rolling/none+logn",
+            "rope",
+        ),
     ),
     "accuracy": Section(
         "Accuracy in classifying texts, in percent, by tokens",

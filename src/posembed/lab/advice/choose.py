@@ -91,13 +91,22 @@ class Evidence:
         if cannot is None and needed is None:
             nowhere = f"it has no position {study.measure.at.format(self.length)}"
             cannot = nowhere if each.name in study.rows else "it was not measured"
-        elif cannot is None and self.needs.far and self.passkey is not None:
-            if found is None:
-                cannot = "the passkey study has no result for it"
-            elif found.value < FOUND:
-                cannot = f"it finds only {found.value:.0f}% of the passkeys"
+        elif cannot is None and self.needs.far:
+            cannot = self.loses(each.name, found)
         trained, share = study.value(each.name, study.train_length), self.needs.share(each.parameters)
         return Option(each.name, each.title, each.parameters, share, cannot, trained, needed, found, each.window)
+
+    def loses(self, name: str, found: Estimate | None) -> str | None:
+        """Returns why an encoding is not known to retrieve far tokens past the training length; None if it is. Within
+        that length, whether a model learns to retrieve them depends on its training more than on its encoding."""
+        if self.passkey is None or self.needs.fixed:
+            return None
+        if found is None:
+            return "the passkey study has no result for it"
+        learned = self.passkey.value(name, self.passkey.train_length)
+        if learned is not None and learned.value < FOUND:
+            return f"in training it learned to find only {learned.value:.0f}% of the passkeys"
+        return f"it finds only {found.value:.0f}% of the passkeys" if found.value < FOUND else None
 
     def order(self, each: Option) -> tuple[bool, float]:
         """Returns a sort key: options that meet the needs come first, and among these the best measured value."""
@@ -138,7 +147,7 @@ class Evidence:
             single = any(len(each.needed.values) == 1 for each in equals if each.needed)
             alike = "single runs do not tell apart" if single else "do not differ significantly"
             reasons.append(f"of the encodings that {alike}, it {why}; there is also {names}")
-        if self.needs.far and chosen.found is not None and self.passkey is not None:
+        if self.needs.far and not self.needs.fixed and chosen.found is not None and self.passkey is not None:
             at = self.passkey.measure.at.format(self.passkey.length_for(self.needs.factor))
             lead = "it retrieves" if chosen.cannot is None else "no encoding whose passkeys were measured retrieves"
             reasons.append(
