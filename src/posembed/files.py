@@ -294,10 +294,12 @@ def remove(path: Path) -> None:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Yields the files below a folder, at any depth. Skips links to folders, and whatever cannot be inspected, on which
-    Python 3.10's ``rglob`` fails."""
-    for where, _, names in os.walk(folder):
-        yield from (path for name in names if os.path.isfile(path := Path(where, name)))
+    """Yields the files below a folder, at any depth. Skips hidden files and folders, such as .DS_Store and .git, links
+    to folders, and whatever cannot be inspected, on which Python 3.10's ``rglob`` fails."""
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        shown = (Path(where, name) for name in names if not name.startswith("."))
+        yield from (path for path in shown if os.path.isfile(path))
 
 
 def reason(error: BaseException) -> str:

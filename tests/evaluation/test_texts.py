@@ -31,6 +31,15 @@ def test_other_files_are_split_at_blank_lines_and_files_of_a_folder_are_not(tmp_
     assert read_documents(tmp_path) == ["three", "one\nline\n \n\ntwo"]
 
 
+def test_hidden_files_are_no_texts(tmp_path: Path) -> None:
+    folder = tmp_path / ".texts"  # a hidden folder may be named itself
+    for name in (".DS_Store", ".git/index", "a.txt", "below/.hidden", "below/b.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"\xff\0" if name.startswith(".") else name.encode())
+    assert read_documents(folder) == ["a.txt", "below/b.txt"]
+    assert [each.text for each in documents_of(str(folder))[0]] == [b"a.txt", b"below/b.txt"]
+
+
 def test_what_posembed_wrote_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a text")
     before = read_documents(tmp_path)
