@@ -168,7 +168,8 @@ def test_a_file_of_other_sizes_than_its_config_says_is_refused(timm: Any, tmp_pa
 
 @pytest.mark.parametrize("architecture", ["hf-hub:timm/vit_tiny_patch16_224", "local-dir:/tmp", "not_a_model"])
 def test_a_name_that_is_no_model_is_never_fetched(architecture: str, timm: Any, tmp_path: Path) -> None:
-    save_file({"pos_embed": torch.randn(1, 17, 24)}, tmp_path / "model.safetensors")
+    weights = {"pos_embed": torch.randn(1, 17, 24), "cls_token": torch.randn(1, 1, 24)}
+    save_file(weights, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"architecture": architecture}))
     (report,) = posembed.inspect_checkpoint(tmp_path).tables
     assert "found by its name" in report.table.doubt

@@ -17,7 +17,7 @@ from torch import nn
 from posembed.checkpoints.axes import Explanation, Response, explain, in_blocks, limited, role_of
 from posembed.checkpoints.buckets import REACHES
 from posembed.checkpoints.families import rows_in_words, rows_said
-from posembed.checkpoints.patterns import looks_sinusoidal
+from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
 from posembed.checkpoints.position_tables import (
     Cells,
     Config,
@@ -33,10 +33,10 @@ from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
 from posembed.checkpoints.sources.configs import source_of
 from posembed.checkpoints.sources.model_types import is_typed
-from posembed.modelfiles.safetensors import dtype_name
+from posembed.modelfiles.safetensors import dtype_name, values_of
 from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout
-from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
+from posembed.tables.modules import NAMED_LIKE_TOKENS, is_layer, is_table_name, parent, shown_layout
 from posembed.tables.usual_configs import is_ordinary
 
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
@@ -49,9 +49,14 @@ DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind th
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
 LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
+OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|dist)_token")  # the names of a model's tensors
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
+LINE_OR_GRID = (
+    "its {rows} rows may be positions in a line or the cells of a grid; in one file, --reserved 0 (reserved=0) or "
+    "--old-grid (old_grid=...) says which"
+)
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 NO_TYPE = (
     "found by its name and shape alone, because neither config.json nor the keys say what model this is; pass "
@@ -288,14 +293,18 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
 
 def projection_beside(key: str, tensors: Tensors) -> str | None:
     """Returns the key of the convolution that makes a table's patches: beside the table, or further out with "patch" in
-    its name. None if unknown, as after several convolutions (hybrids of a ResNet and a transformer)."""
+    its name. None if unknown, as after several convolutions (hybrids of a ResNet and a transformer) and in models of
+    several stages with patches of their own (PVT)."""
     kernels = {name: each.shape[2:] for name, each in tensors.items() if len(each.shape) in (4, 5)}
     above, named = parent(key), ""
     while True:
         near = (name for name in kernels if name.startswith(above) and not is_table_name(name))
         inside = {name: name[len(above) :].lstrip(".") for name in near}
         large = (rest for name, rest in inside.items() if min(kernels[name]) > 1 and named in rest)
-        part = next(large, "").partition(".")[0]
+        parts = list(dict.fromkeys(rest.partition(".")[0] for rest in large))
+        part = next(iter(parts), "")
+        if sum("patch" in each for each in parts) > 1:
+            return None
         if part or not above:
             break
         above, named = parent(above), "patch"
@@ -306,21 +315,39 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     for key, tensor in tensors.items():
-        lead, shape = tuple(tensor.shape[:-2]), tensor.shape[-2:]
-        is_matrix = len(shape) == 2 and lead in ((), (1,)) and min(shape) > 1
+        shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
+        is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
         if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
-            table = found_tensor(tensors, key)
-            by_image = lead or IN_IMAGE_MODEL.search(key)
-            guess = guessed_grid(table) if by_image else guessed_line(table, config, tensors)
+            guess = guessed(found_tensor(tensors, key), config, tensors)
             untyped = config and guess.doubt == A_GUESS and not is_typed(config)
             yield replace(guess, doubt=NO_TYPE) if untyped else guess
 
 
+def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
+    """Guesses whether rows are positions in a line or cells of a grid. (1, N, D) is a grid in models of images, and a
+    line in models of texts."""
+    *lead, rows, _ = table.shape
+    if rows == 1 or not (lead or IN_IMAGE_MODEL.search(table.key)):
+        return guessed_line(table, config, tensors)
+    grid, line = guessed_grid(table), guessed_line(table, config, tensors)
+    kernels = (tuple(each.shape[2:]) for each in tensors.values() if len(each.shape) in (4, 5) and each.shape[0] > 1)
+    if any(map(OF_IMAGES.search, tensors)) or any(min(kernel) > 1 for kernel in kernels):
+        return grid
+    if any(len(each.shape) == 2 and NAMED_LIKE_TOKENS.search(key) for key, each in tensors.items()):
+        return line
+    values = values_of(tensors[table.key]).reshape(rows, -1)
+    for guess in (grid, line):
+        if isinstance(guess, PositionTable) and recomputed(values, guess.layout, guess.layout, guess.length):
+            return guess
+    return table.doubted(LINE_OR_GRID.format(rows=rows))
+
+
 def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> PositionTable:
     layout = with_last_row(family_of(config).line_in(config), table.key, tensors)
-    lengths = {table.rows, table.rows - layout.front}
+    line = table.read_by(layout, doubt=A_GUESS)
+    lengths = {line.rows, line.rows - layout.front}
     fields = [each for each in size_fields(config) if each.value in lengths]
-    return replace(table, field=fields[0] if len(fields) == 1 else None).read_by(layout, doubt=A_GUESS)
+    return replace(line, field=fields[0] if len(fields) == 1 else None)
 
 
 def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayout:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -21,21 +22,28 @@ from posembed.tables.fill import sinusoidal_table
 from posembed.tables.layout import Axis, TableLayout
 
 NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
+NUMBERS_OTHERS = re.compile(r"(\b|_)(cls|class(es)?|labels?|vocab|experts?)_\w+$")
+"""Matches the ids of what is not at positions. They count up too."""
 # bfloat16 values deviate by up to 2^-9; learned rows deviate from a pattern by far more than this.
 TOLERANCE = 0.01
 
 
 def buffers_by_length(
-    tensors: Tensors, lengths: Mapping[int, int], others: set[str]
+    tensors: Tensors, lengths: Mapping[int, int], tables: Mapping[str, Collection[int]], changed: Collection[str]
 ) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Yields (key, before, after) for the ids and masks of a model that cannot be rebuilt. Ids and masks are recognised
     by their length and pattern.
 
-    lengths: maps old lengths of the tables to new lengths. others: keys of tensors that are known to be something else.
+    lengths: maps old lengths of the tables to new lengths. tables: the old lengths of all tables, by key. changed: the
+    keys of those that are resized. A buffer belongs to the table of its length that shares most of its path.
     """
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
-        if key in others or not shape or (length := lengths.get(shape[-1])) is None:
+        if key in tables or not shape or (length := lengths.get(shape[-1])) is None:
+            continue
+        near = {table: shared(key, table) for table, held in tables.items() if shape[-1] in held}
+        nearest = [table for table, modules in near.items() if modules == max(near.values())]
+        if NUMBERS_OTHERS.search(key) or not any(table in changed for table in nearest):
             continue
         square, ids = len(shape) > 1 and shape[-1] == shape[-2], key.endswith("position_ids")  # also stored as floats
         named = NAMED_LIKE_A_BUFFER.search(key) is not None
@@ -50,6 +58,12 @@ def buffers_by_length(
             yield key, old, new
         elif named:
             raise CheckpointError(f"{key}: not resized: it has the table's length, but is neither ids nor a mask")
+
+
+def shared(one: str, other: str) -> int:
+    """Returns how many modules two keys share, from the model inwards."""
+    both = zip(one.split("."), other.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
 
 
 def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:

@@ -399,7 +399,11 @@ def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Ite
     lengths: dict[int, int] = {}  # rows and usable lengths -> their new values
     for change in target.changes:
         lengths |= {change.table.length: change.length, change.table.rows: change.layout.rows(change.length)}
-    for buffer in buffers_by_length(tensors, lengths, {table.key for table in found.tables}):
+    tables = {
+        table.key: {table.rows, table.length} if isinstance(table, PositionTable) else {table.rows}
+        for table in found.tables
+    }
+    for buffer in buffers_by_length(tensors, lengths, tables, [change.table.key for change in target.changes]):
         yield TensorChange(*buffer, SAME_PATTERN)
     of_grid = (each for each in target.changes if len(each.layout.axes) > 1 and each.layout.axes[0].relative)
     for old, new in dict.fromkeys((each.table.layout.axes, each.layout.axes) for each in of_grid):

@@ -28,8 +28,11 @@ MODELS = (
     "state_dict", "model_state_dict", "model", "module", "net", "network", "params", "weights", "ema", "model_ema",
 )  # fmt: skip
 """The usual names of a model's weights in files that also hold other objects, the best name first."""
-WRAPPERS = re.compile(r"^((module|_orig_mod)\.)+")
-"""Matches the prefixes that DistributedDataParallel, AveragedModel and torch.compile add to the names of tensors."""
+WRAPPERS = re.compile(
+    r"^((module|_orig_mod|_forward_module)\.)+|\b(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+"""Matches what DistributedDataParallel, AveragedModel, Lightning's Fabric, torch.compile, FSDP and activation
+checkpointing add to the names of tensors."""
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 """Types that hold settings as attributes."""
 COPIES = re.compile(r"fp32|master")
@@ -149,7 +152,7 @@ def tree_of(root: Any) -> Tree | None:
             if not named:
                 break
         model = (*model, (named or found)[0])
-    keys = set(shapes(at(root, model)))
+    own_shapes = shapes(at(root, model))
     copies = [
         place
         for place, value in nodes(root)
@@ -157,20 +160,26 @@ def tree_of(root: Any) -> Tree | None:
         and not within(place, [model])
         and not within(model, [place])
         and any(isinstance(each, Tensor) for each in value.values())
-        and len(keys & set(shapes(value))) > len(keys) / 2
+        and agree(own_shapes, shapes(value))
     ]
     return Tree(root, model, tuple(copies))
 
 
 def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
-    """Returns the names whose state dicts share most tensors with the first one (copies of one model), or []."""
-    first = set(shapes(inside[names[0]]))
-    same = [name for name in names if len(first & set(shapes(inside[name]))) > len(first) / 2]
+    """Returns the names whose state dicts are copies of the first one, or []."""
+    first = shapes(inside[names[0]])
+    same = [name for name in names if agree(first, shapes(inside[name]))]
     return same if len(same) > 1 else []
 
 
-def shapes(model: Mapping[Any, Any]) -> list[tuple[str, tuple[int, ...]]]:
-    return [(unwrapped(joined(place)), tuple(each.shape)) for place, each in leaves(model) if isinstance(each, Tensor)]
+def agree(one: Mapping[str, tuple[int, ...]], other: Mapping[str, tuple[int, ...]]) -> bool:
+    """Whether two models share most tensors of the first by name, all in the same shapes, as copies of a model do."""
+    shared = one.keys() & other.keys()
+    return len(shared) > len(one) / 2 and all(one[key] == other[key] for key in shared)
+
+
+def shapes(model: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
+    return {unwrapped(joined(place)): tuple(each.shape) for place, each in leaves(model) if isinstance(each, Tensor)}
 
 
 def unwrapped(key: str) -> str:

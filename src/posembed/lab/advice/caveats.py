@@ -137,9 +137,9 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
         notes.append("whether it retrieves far tokens was not measured in these studies")
     elif needs.far and needs.fixed and evidence.passkey is not None:
         notes.append(
-            "within the training length, whether a model learns to retrieve far tokens depends on its training: small "
-            f"models, trained briefly with {called(chosen.name)}, find {evidence.passkey.measure.written(chosen.found)} "
-            "of the passkeys"
+            "within the training length, whether a model learns to retrieve far tokens depends on its training: "
+            f"small models, trained briefly with {called(chosen.name)}, find "
+            f"{evidence.passkey.measure.written(chosen.found)} of the passkeys"
         )
     elif needs.far and evidence.passkey is not None:
         measured = len(evidence.passkey.rows)
