@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import io
+import pathlib
 import pickle
 import re
 import shlex
@@ -75,15 +77,17 @@ def save(value: Any, file: IO[bytes]) -> None:
 
 
 def harmless() -> list[Any]:
-    """Returns the types, besides those of PyTorch, that hold values and run no code: settings, and the numbers and
-    arrays of numpy."""
+    """Returns the types, besides those of PyTorch, that hold values and run no code: settings, paths, times, and the
+    numbers and arrays of numpy."""
     import numpy as np
 
     kinds = {type(np.dtype(code)) for code in "?bhilqBHILQefdUS"}
     makers = {"scalar": np.float64(0).__reduce__()[0], "_reconstruct": np.zeros(0).__reduce__()[0]}
     modules = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy before 2, and since
     made = [(maker, f"{module}.{name}") for module in modules for name, maker in makers.items()]
-    return [*NAMESPACES, io.BytesIO, np.dtype, np.ndarray, *kinds, *made]
+    paths = (pathlib.PurePosixPath, pathlib.PosixPath, pathlib.PureWindowsPath, pathlib.WindowsPath)
+    times = (datetime.datetime, datetime.date, datetime.timedelta)
+    return [*NAMESPACES, *paths, *times, io.BytesIO, np.dtype, np.ndarray, *kinds, *made]
 
 
 def read_pickle(path: Path) -> Tree:
@@ -114,6 +118,10 @@ def tree_in(path: Path, loaded: Any) -> Tree:
         ) from error
     if tree is None or not tree.places(tree.model):
         found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
+        if any(
+            type(value).__module__ == "numpy" and value.ndim for _, value in leaves(loaded) if hasattr(value, "ndim")
+        ):
+            found += ", with numpy's arrays; make tensors of them with torch.from_numpy"
         raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
     if tree.twice:
         raise CheckpointError(f"{path}: holds {min(tree.twice)!r} twice, nested and with dots; save one of them")

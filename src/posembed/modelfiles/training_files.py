@@ -29,10 +29,10 @@ MODELS = (
 )  # fmt: skip
 """The usual names of a model's weights in files that also hold other objects, the best name first."""
 WRAPPERS = re.compile(
-    r"^((module|_orig_mod|_forward_module)\.)+|\b(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+    r"^((module|_orig_mod|_forward_module|ema_model|online_model)\.)+|\b(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
-"""Matches what DistributedDataParallel, AveragedModel, Lightning's Fabric, torch.compile, FSDP and activation
-checkpointing add to the names of tensors."""
+"""Matches what DistributedDataParallel, AveragedModel, Lightning's Fabric, ema-pytorch, torch.compile, FSDP and
+activation checkpointing add to the names of tensors."""
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 """Types that hold settings as attributes."""
 COPIES = re.compile(r"fp32|master")

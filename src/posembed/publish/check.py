@@ -262,6 +262,10 @@ def compare(
 ) -> None:
     """Runs the same texts, images or sounds through the old and the new model, and adds the result to the lists."""
     old, of_old, reads = load(before, name)[0], sizes_of(before), takes_text(model)
+    if takes_text(old) != reads:
+        other = "no texts" if reads else "texts"
+        problems.append(f"not compared with {name}: it takes {other}, so it is another model")
+        return
     longest, written = least(of_old.read, sizes.read), least(of_old.written, sizes.written)
     lengths = sorted({*(tokens for tokens in SHORT_TEXTS if tokens < (longest or 0)), longest or SHORT_TEXT})
     given = [

@@ -6,6 +6,7 @@ the parameters, in float32 and without names, and would overwrite the new table 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from posembed.checkpoints.choose import NewSize
+from posembed.checkpoints.layouts import projection_beside
 from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
 from posembed.checkpoints.plan import Edit, TableChange
 from posembed.checkpoints.position_tables import Tensors
@@ -21,13 +23,26 @@ from posembed.checkpoints.settings import Setting
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.checkpoint import WeightFile
 from posembed.modelfiles.safetensors import tensor_bytes
-from posembed.modelfiles.training_files import DROPPED, Place, Tree, at, is_weight, joined, leaves, unwrapped, within
+from posembed.modelfiles.training_files import (
+    DROPPED,
+    Place,
+    Tree,
+    at,
+    children,
+    is_weight,
+    joined,
+    leaves,
+    unwrapped,
+    within,
+)
 from posembed.tables.modules import is_table_name
 
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of gradient averages (moments) in PyTorch's optimizers. All start at zero."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
+ROTATIONS = re.compile(r"(^|[._])(rope|rotary\w*|freqs?|cos|sin)(\b|_)")
 OVERLAP = "{}: its images are taken to have {} x {} pixels, in patches that do not overlap; if they do, pass --grid"
+FRAMES = "{}: it is not known how many frames a row stands for, so --frames is taken as its number of rows"
 OF_PATCHES = "the weights of its patches have other shapes than its moments"
 
 
@@ -74,6 +89,7 @@ def changes_beside(
     if tree is None or optimizer is None:
         return Beside(tuple(settings), numbers={keys[place]: new for place, new in values.items()})
     masters, mixed, like_tables = second_copies(tree, edit)
+    masters |= averages(tree, edit)
     dropped, why = dict.fromkeys(map(tree.entry_of, mixed), UNKNOWN), OF_PATCHES if edit.target.patch_size else UNKNOWN
     for place in tree.optimizers:
         moments = None if edit.target.patch_size else changed_moments(tree, place, edit, masters)
@@ -95,9 +111,13 @@ def changes_beside(
         values |= {place: after[key] for key, place in places.items() if key in after}
     values = {place: new for place, new in values.items() if not within(place, dropped)}
     values |= dict.fromkeys(dropped, DROPPED)
-    like = {"a table": like_tables, "a setting": unchanged_sizes(tree, edit)}
+    like = {
+        "a table of the old size": [*like_tables, *rotations(tree, edit)],
+        "a table of another model": namesakes(tree, edit),
+        "a setting of the old size": unchanged_sizes(tree, edit),
+    }
     remarks = [
-        f"{joined(place)}: looks like {what} of the old size, and stays as it is"
+        f"{joined(place)}: looks like {what}, and stays as it is"
         for what, places in like.items()
         for place in places
         if not within(place, values) and not any(within(each, [place]) for each in values)
@@ -106,6 +126,11 @@ def changes_beside(
     old = edit.target.image_size[0] if alone and edit.target.image_size else None
     if old and old not in map(sides, sizes_in(file).values()):
         remarks.append(OVERLAP.format(edit.target.table.key, *old))
+    for change in edit.target.changes if size.frames is not None else ():
+        projection, names = projection_beside(change.table.key, file.tensors), [a.name for a in change.layout.axes]
+        steps = [cells.stride for name, cells in zip(names, change.table.cells, strict=False) if name == "time"]
+        if projection and steps == [1] and file.tensors[projection].shape[2:-2] not in ((), (1,)):
+            remarks.append(FRAMES.format(change.table.key))
     left_out = {joined(entry): why for entry, why in dropped.items()}
     return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))
 
@@ -113,19 +138,26 @@ def changes_beside(
 def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, dict[str, Place], Tensors]]:
     """Yields each copy of the weights: its name, the places of its tensors by the model's keys, and these tensors.
     masters: the keys of tensors copied without names, by place. A copy of these gets other tensors from the model."""
-    model = tree.tensors(tree.model)
+    averaged = {key for key, place in tree.places(tree.model).items() if place in masters}
+    model = {key: tensor for key, tensor in tree.tensors(tree.model).items() if key not in averaged}
     of_model = {unwrapped(key): key for key in model}  # such as wpe.weight: module.wpe.weight
     for copy in tree.copies:
-        places = {of_model.get(unwrapped(key), key): place for key, place in tree.places(copy).items()}
-        yield joined(copy), places, {key: at(tree.root, place) for key, place in places.items()}
+        parts: dict[str, dict[str, Place]] = {}  # ema-pytorch saves two models, under two prefixes
+        for key, place in tree.places(copy).items():
+            bare = unwrapped(key)
+            parts.setdefault(key.removesuffix(bare), {})[of_model.get(bare, key)] = place
+        several = sum(len(each) > 1 for each in parts.values()) > 1
+        for prefix, inside in parts.items():
+            name = f"{joined(copy)}.{prefix}".strip(".") if several else joined(copy)
+            yield name, inside, {key: at(tree.root, place) for key, place in inside.items()}
     left = list(masters)
     while left:  # each time, one copy of each tensor
         places = {masters[place]: place for place in reversed(left)}
         left = [place for place in left if place not in places.values()]
-        name = next(iter(places.values()))
-        while any(place[: len(name)] != name for place in places.values()):
-            name = name[:-1]
-        yield joined(name), places, {**model, **{key: at(tree.root, place).detach() for key, place in places.items()}}
+        above = next(iter(places.values()))
+        while any(place[: len(above)] != above for place in places.values()):
+            above = above[:-1]
+        yield joined(above), places, {**model, **{key: at(tree.root, place).detach() for key, place in places.items()}}
 
 
 def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place], list[Place]]:
@@ -160,6 +192,33 @@ def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]
     return masters, mixed, like
 
 
+def averages(tree: Tree, edit: Edit) -> dict[Place, str]:
+    """Returns the keys, by place, of averages among the model's own tensors, named without dots (LitEma of
+    latent-diffusion): model_ema.wpeweight for wpe.weight."""
+    places, model = tree.places(tree.model), tree.tensors(tree.model)
+    names = {"".join(key.split(".")[start:]): key for key in edit.tensors for start in range(key.count("."))}
+    found = ((places[key], names.get(key.rpartition(".")[2], "")) for key in model)
+    return {place: key for place, key in found if key and at(tree.root, place).shape == model[key].shape}
+
+
+def namesakes(tree: Tree, edit: Edit) -> list[Place]:
+    """Returns the places of tensors with the name of a table and another number of rows, as a teacher's."""
+    ends = {f".{unwrapped(each.key)}": each.before.shape for each in edit.tables}
+    named = {place: value for place, value in tree.beside.items() if isinstance(value, Tensor)}
+    return [
+        place
+        for place, value in named.items()
+        if any(joined(place).endswith(end) and value.shape != shape for end, shape in ends.items())
+    ]
+
+
+def rotations(tree: Tree, edit: Edit) -> list[Place]:
+    """Returns the places of stored sines, cosines and frequencies with as many rows as the old table."""
+    rows = {size for change in edit.target.changes for size in (change.table.rows, change.table.length)}
+    model = {key: place for key, place in tree.places(tree.model).items() if key not in edit.tensors}
+    return [place for key, place in model.items() if ROTATIONS.search(key) and rows & {*at(tree.root, place).shape}]
+
+
 def same(one: Tensor, two: Tensor) -> bool:
     """Whether two tensors of the same shape have equal values in the narrower of their dtypes."""
     narrow = min(one.dtype, two.dtype, key=lambda dtype: dtype.itemsize)
@@ -191,7 +250,11 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     )
     known = {*map(tuple, others), *of_model}
     keys = {unwrapped(key) for key in model if not key.isdigit()}
-    by_name = all(unwrapped(str(number)) in keys for number in tree.optimizers[place]["state"])
+    names = dict[Any, str]()  # of numbered parameters, where the optimizer was given them
+    for group in (each for _, each in children(tree.optimizers[place]["param_groups"]) if isinstance(each, Mapping)):
+        names |= zip(group.get("params", ()), group.get("param_names", ()), strict=False)
+    named = {number: unwrapped(str(names.get(number, number))) for number in tree.optimizers[place]["state"]}
+    by_name = keys >= {*named.values()}
     held = [each for each in moments_of(tree, place) if (*at_state, *each[:2]) not in masters]
     plain = by_name or all(shape in known and name in MOMENTS for _, name, shape in held)
     elsewhere = {shape for each in tree.optimizers if each != place for *_, shape in moments_of(tree, each)}
@@ -200,7 +263,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
         pinned = {
             each[len(at_state)] for each, key in masters.items() if key == change.key and within(each, [at_state])
         }
-        alike = pinned or {number for number, _, s in held if (unwrapped(number) == wanted if by_name else s == shape)}
+        alike = pinned or {number for number, _, s in held if (named[number] == wanted if by_name else s == shape)}
         if not alike and (plain or shape in elsewhere):
             continue  # it optimizes other parameters
         own = {name: other for number, name, other in held if number in alike}

@@ -254,6 +254,15 @@ def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any]) -> FoundTable:
     return guessed_grid(table) if "image_size" in map(kind_of, sizes) else table
 
 
+def frames_per_row(rows: int, depth: int, sizes: Mapping[Any, Any]) -> int:
+    """Returns how many frames a row along time stands for: the depth of the convolution, unless it is odd, as in MViT
+    and SlowFast, where it overlaps the next one. Then a setting decides; 1 if none does."""
+    stated = [plain(value) for place, value in sizes.items() if kind_of(place) == "num_frames"]
+    if depth % 2 == 0 or depth == 1 or rows * depth in stated:
+        return depth
+    return next((each // rows for each in stated if type(each) is int and each % rows == 0), 1)
+
+
 def on_stated_image(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> FoundTable:
     """Returns a table with the grid of an image size in the settings, if the grid guessed from its rows fits no such
     image: 144 rows may be 12 x 12 or 9 x 16 patches. Other tables are returned unchanged."""
@@ -296,6 +305,7 @@ def with_cells(
         found = replace(table, found_by="settings", doubt="") if count in counts else table
         return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
     strides: dict[str, Any] = dict(zip(AXES, patch or (1, 1, 1), strict=True))
+    strides["time"] = frames_per_row(grid.get("time", 1), strides["time"], sizes)
     window: tuple[int, ...] = ()
     if axes[0].relative and not table.layout.tail:
         alike = [each.layout.axes for each in tables if [axis.name for axis in each.layout.axes] == list(grid)]

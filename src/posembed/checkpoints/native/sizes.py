@@ -67,10 +67,13 @@ def sizes_in(file: WeightFile) -> dict[Place, Any]:
 
 def is_size(place: Place, value: Any) -> bool:
     """Whether a value may be a length, or a size (height, width), judged by its name and its type."""
+    return may_be_size(place) and sides(value) is not None
+
+
+def may_be_size(place: Place) -> bool:
     name = name_of(place)
-    if OTHER_SIZES.search(name) or NO_LENGTH.search(name):
-        return False
-    return bool(LENGTH_LIKE.search(name) or kind_of(place)) and sides(value) is not None
+    other = OTHER_SIZES.search(name) or NO_LENGTH.search(name)
+    return not other and bool(LENGTH_LIKE.search(name) or kind_of(place))
 
 
 def plain(value: Any) -> Any:
@@ -116,8 +119,9 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tu
         kind, number = kind_of(place), plain(value)
         whole = tuple(number) if isinstance(number, list) else None
         size = changed.get((kind, whole)) or changed.get((kind, sides(value)))
-        if size is None and kind in LINES and type(number) is int:
-            size = pair(lengths.get(number))
+        one = number[0] if isinstance(value, list | tuple) and len(value) == 1 else number
+        if size is None and kind in LINES and type(one) is int:
+            size = pair(lengths.get(one))
         if size:
             yield place, value, size
 
@@ -146,14 +150,17 @@ def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[i
 def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     """Yields the places of size settings with the old size in a form that is not updated, such as "224x224", and of
     image sizes whose new value is not known. Settings that change may be among them."""
-    changed = new_sizes(edit)[1]
-    kinds = {kind for kind, _ in changed}
+    lengths, changed = new_sizes(edit)
+    kinds, image = {kind for kind, _ in changed}, edit.target.image_size
     for place, value in nodes(tree.root):
+        if isinstance(value, str | float) and may_be_size(place) and str(value).removesuffix(".0") in map(str, lengths):
+            yield place
         if not (kind := kind_of(place)) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
             continue
         text = "" if sides(value) else str(value)
         numbers = set(map(int, re.findall(r"\d+", text))) if len(text) < LONGEST_SIZE else set()
         unknown = not text and kind == "image_size" and kind not in kinds and "grid_size" in kinds
+        unknown = unknown and (image is None or image[0] != image[1])
         if unknown or any(kind == other and numbers >= {*old} for other, old in changed if old):
             yield place
 

@@ -135,7 +135,7 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
         notes.append("this was measured in decoders: no study of encoders goes past its training length")
     if needs.far and chosen.found is None:
         notes.append("whether it retrieves far tokens was not measured in these studies")
-    elif needs.far and needs.fixed and evidence.passkey is not None:
+    elif chosen.found is not None and needs.far and needs.fixed and evidence.passkey is not None:
         notes.append(
             "within the training length, whether a model learns to retrieve far tokens depends on its training: "
             f"small models, trained briefly with {called(chosen.name)}, find "

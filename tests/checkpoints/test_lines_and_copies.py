@@ -1,0 +1,171 @@
+"""Files in which a table, its copies or its ids could be taken for something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from posembed import resize_checkpoint
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.tables.fill import sinusoidal_table
+
+DIM = 8
+
+
+def gpt(rows: int, seed: int = 0, *, prefix: str = "") -> dict[str, Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    names = {"wte.weight": 30, "wpe.weight": rows, "h.0.mlp.weight": 2 * DIM, "lm_head.weight": 30}
+    return {prefix + name: torch.randn(count, DIM, generator=draw) for name, count in names.items()}
+
+
+def resized(tmp_path: Path, file: dict[str, Any], **how: Any) -> tuple[str, dict[str, Any]]:
+    torch.save(file, tmp_path / "old.pt")
+    said = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", **how, overwrite=True)
+    return repr(said), torch.load(tmp_path / "new.pt", weights_only=False)
+
+
+def test_rows_behind_a_dimension_of_one_are_a_line_in_a_model_of_texts(tmp_path: Path) -> None:
+    """(1, N, D) as in minGPT, also if N is a square, and (N, 1, D) as in PyTorch's tutorial."""
+    for rows in (64, 50, 65):
+        table, mask = torch.randn(1, rows, DIM), torch.ones(1, 1, rows, rows).tril()
+        state = {"pos_emb": table, "tok_emb.weight": torch.randn(30, DIM), "blocks.0.attn.mask": mask}
+        said, new = resized(tmp_path, {"state_dict": state, "config": {"block_size": rows}}, length=rows + 6)
+        assert torch.equal(new["state_dict"]["pos_emb"][:, :rows], table), said
+        assert torch.equal(new["state_dict"]["blocks.0.attn.mask"][0, 0], torch.ones(rows + 6, rows + 6).tril())
+        assert new["config"] == {"block_size": rows + 6}
+        for fixed in (sinusoidal_table(rows, DIM), torch.randn(rows, DIM)):
+            column = {"pos_encoder.pe": fixed[:, None], "encoder.weight": torch.randn(30, DIM)}
+            _, new = resized(tmp_path, column, length=rows + 6, table="pos_encoder.pe")
+            assert torch.equal(new["pos_encoder.pe"][:rows, 0], fixed)
+            assert len(new["pos_encoder.pe"]) == rows + 6
+    _, new = resized(tmp_path, {"pe": sinusoidal_table(50, DIM)[None]}, length=60, table="pe")
+    assert torch.allclose(new["pe"][0], sinusoidal_table(60, DIM))
+
+
+def test_rows_that_may_be_a_line_or_a_grid_are_asked_for(tmp_path: Path) -> None:
+    state = {"model.pos_emb": torch.randn(1, 10, DIM), "model.input.weight": torch.randn(DIM, 2)}
+    with pytest.raises(
+        (ArgumentError, CheckpointError), match=r"in a line or the cells of a grid; in one file, --reserved 0"
+    ):
+        resized(tmp_path, state, length=16)
+    _, new = resized(tmp_path, state, length=16, reserved=0, table="model.pos_emb")
+    assert torch.equal(new["model.pos_emb"][:, :10], state["model.pos_emb"])
+    _, new = resized(tmp_path, {"m": state, "args": {"horizon_len": 10}}, length=16)
+    assert new["m"]["model.pos_emb"].shape == (1, 16, DIM)
+
+
+def test_a_model_with_a_table_of_another_length_is_no_copy(tmp_path: Path) -> None:
+    """A teacher and its student, or an encoder and a decoder: only the table that is named changes."""
+    for name, other in (("student", "teacher"), ("encoder", "decoder")):
+        both = {name: gpt(64), other: gpt(32, 1)}
+        for file in (both, dict(reversed(both.items()))):
+            said, new = resized(tmp_path, {"model": file}, length=128, table=f"{name}.wpe.weight")
+            assert new["model"][name]["wpe.weight"].shape == (128, DIM), said
+            assert all(torch.equal(new["model"][other][key], file[other][key]) for key in file[other])
+    said, new = resized(tmp_path, {"model": gpt(64), "teacher": gpt(256, 1)}, length=128)
+    assert new["teacher"]["wpe.weight"].shape == (256, DIM)
+    assert "teacher.wpe.weight: looks like a table of another model, and stays" in said
+
+
+@pytest.mark.parametrize("prefix", ["_fsdp_wrapped_module.", "_forward_module.", "ema_model."])
+def test_copies_are_known_under_the_names_that_wrappers_make(prefix: str, tmp_path: Path) -> None:
+    two = {**gpt(16, 1, prefix=prefix), **gpt(16, 2, prefix="online_model."), "step": torch.tensor(3)}
+    _, new = resized(tmp_path, {"model": gpt(16), "ema": two}, length=40)
+    for name in (prefix, "online_model."):
+        assert torch.equal(new["ema"][f"{name}wpe.weight"][:16], two[f"{name}wpe.weight"])
+        assert len(new["ema"][f"{name}wpe.weight"]) == 40
+    assert new["ema"]["step"] == 3
+
+
+def test_an_average_among_the_models_own_tensors_changes_with_it(tmp_path: Path) -> None:
+    """As LitEma of latent-diffusion names it, without dots."""
+    average = {f"model_ema.{key.replace('.', '')}": value for key, value in gpt(16, 1).items()}
+    said, new = resized(tmp_path, {"state_dict": {**gpt(16, prefix="model."), **average}}, length=40)
+    assert "model_ema.wpeweight" in said
+    assert torch.equal(new["state_dict"]["model_ema.wpeweight"][:16], average["model_ema.wpeweight"])
+    assert new["state_dict"]["model_ema.wpeweight"].shape == (40, DIM)
+
+
+def test_ids_follow_the_table_beside_them(tmp_path: Path) -> None:
+    state = {}
+    for name in ("question", "context"):
+        state |= {f"{name}.embeddings.position_ids": torch.arange(16)[None]}
+        state |= {f"{name}.embeddings.position_embeddings.weight": torch.randn(16, DIM)}
+    state |= {f"{name}_ids": torch.arange(16) for name in ("cls", "expert")}
+    _, new = resized(tmp_path, state, length=24, table="context.embeddings.position_embeddings.weight")
+    longer = {"context.embeddings.position_ids", "context.embeddings.position_embeddings.weight"}
+    assert {key for key in state if not torch.equal(state[key], new[key])} == longer
+    assert torch.equal(new["context.embeddings.position_ids"], torch.arange(24)[None])
+
+
+def test_stages_with_patches_of_their_own_have_no_known_size(tmp_path: Path) -> None:
+    state = {}
+    for stage, (side, patch) in enumerate([(8, 4), (4, 2)], start=1):
+        state[f"pos_embed{stage}"] = torch.randn(1, side * side, DIM)
+        state[f"patch_embed{stage}.proj.weight"] = torch.randn(DIM, 3, patch, patch)
+    with pytest.raises((ArgumentError, CheckpointError), match=r"pos_embed1, pos_embed2"):
+        resized(tmp_path, {"model": state, "args": {"input_size": 32}}, image_size=64)
+
+
+def test_frames_behind_an_odd_convolution_are_those_of_a_setting(tmp_path: Path) -> None:
+    state = {"pos_embed_temporal": torch.randn(1, 8, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 3, 7, 7)}
+    said, new = resized(tmp_path, {"m": state}, frames=16)
+    assert new["m"]["pos_embed_temporal"].shape == (1, 16, DIM)
+    assert "not known how many frames a row stands for" in said
+    said, new = resized(tmp_path, {"m": state, "cfg": {"num_frames": 16}}, frames=32)
+    assert new["m"]["pos_embed_temporal"].shape == (1, 16, DIM)
+    assert new["cfg"] == {"num_frames": 32}
+    assert "not known" not in said
+
+
+def test_what_rotates_at_the_old_size_is_named(tmp_path: Path) -> None:
+    state = {"pos_embed": torch.randn(1, 17, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16)}
+    state |= {"blocks.0.attn.rope.freqs_cos": torch.randn(16, 4), "blocks.0.attn.cost.weight": torch.randn(16, 4)}
+    said, _ = resized(tmp_path, {"model": state, "args": {"input_size": 64}}, image_size=96)
+    assert "rope.freqs_cos: looks like a table of the old size, and stays" in said
+    assert "cost" not in said
+
+
+def test_sizes_of_lines_in_other_forms_follow_or_are_named(tmp_path: Path) -> None:
+    forms = {"n_ctx": [16], "block_size": "16", "max_len": 16.0, "lr": 16.0, "dataset_len": "16"}
+    said, new = resized(tmp_path, {"model": gpt(16), "config": forms}, length=40)
+    assert new["config"] == {**forms, "n_ctx": [40]}
+    assert {name for name in forms if f"config.{name}: looks like a setting" in said} == {"block_size", "max_len"}
+    state = {"pos_embed": torch.randn(1, 17, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16)}
+    said, _ = resized(tmp_path, {"model": state, "args": {"input_size": 64}}, patch_size=8)
+    assert "looks like a setting" not in said
+
+
+def test_an_optimizer_that_names_its_parameters_keeps_its_moments(tmp_path: Path) -> None:
+    model = {**gpt(16), "other.weight": torch.randn(16, DIM)}  # of the same shape as the table
+    parameters = [(name, torch.nn.Parameter(value.clone())) for name, value in model.items()]
+    optimizer = torch.optim.AdamW(parameters)
+    for _, parameter in parameters:
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    if "param_names" not in optimizer.state_dict()["param_groups"][0]:
+        pytest.skip("this PyTorch keeps no names")
+    at, old = list(model).index("wpe.weight"), optimizer.state_dict()["state"]
+    said, new = resized(tmp_path, {"model": model, "optimizer": optimizer.state_dict()}, length=40)
+    state = new["optimizer"]["state"]
+    assert torch.equal(state[at]["exp_avg"][:16], old[at]["exp_avg"]), said
+    assert [len(state[each]["exp_avg"]) for each in state] == [
+        40 if each == at else len(old[each]["exp_avg"]) for each in old
+    ]
+
+
+def test_paths_and_times_are_settings(tmp_path: Path) -> None:
+    import datetime
+
+    args = {"out": tmp_path, "at": datetime.datetime(2026, 1, 2), "took": datetime.timedelta(3), "block_size": 16}
+    _, new = resized(tmp_path, {"model": gpt(16), "args": args}, length=40)
+    assert new["args"] == {**args, "block_size": 40}
+    numpy = {"model": {key: value.numpy() for key, value in gpt(16).items()}, "__author__": "x"}
+    with pytest.raises(
+        (ArgumentError, CheckpointError), match=r"numpy's arrays; make tensors of them with torch\.from_numpy"
+    ):
+        resized(tmp_path, numpy, length=40)
