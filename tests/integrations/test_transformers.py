@@ -23,6 +23,7 @@ import replaced_models as made
 from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding
 from posembed.errors import ArgumentError
 from posembed.integrations.transformers import replace_positions
+from posembed.layers import BilevelEncoding
 from posembed.nn import ENCODINGS
 from posembed.tables import TableLayout
 from together import by_turns, together
@@ -565,6 +566,16 @@ def test_attention_weights_that_would_be_missing_are_refused() -> None:
     model = hf.GPT2LMHeadModel(hf.GPT2Config(**made.GPT2, output_attentions=True))
     with pytest.raises(ArgumentError, match=r"config\.output_attentions = False"):
         replace_positions(model, "rope")
+
+
+def test_rows_as_wide_as_the_table_and_heads_as_wide_as_the_attentions() -> None:
+    """In ELECTRA and ALBERT, whose table is narrower than their layers."""
+    for name in ("electra", "albert"):
+        model, given = made.tiny(name), made.inputs(name)
+        head_dim = model.config.hidden_size // model.config.num_attention_heads
+        given_object = BilevelEncoding(max_len=8, dim=8, between=RotaryEmbedding(head_dim))
+        for encoding in ("bipe-rope", "bipe-alibi", given_object):
+            assert outputs(replace_positions(made.tiny(name), encoding), **given).isfinite().all()
 
 
 @together(

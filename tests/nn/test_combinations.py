@@ -243,6 +243,31 @@ def test_segments_of_every_integer_dtype(dtype: torch.dtype) -> None:
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int32, torch.uint16, torch.uint32, torch.uint64])
+@pytest.mark.parametrize("name", ["t5", "alibi", "kerple-log", "learned-averaged", "rope", "fire"])
+def test_positions_of_every_integer_dtype(name: str, dtype: torch.dtype) -> None:
+    """Also on both sides of the length from which on diagonals are computed, and where 0 follows 255."""
+    model = model_of(name, layers=1)
+    for length in (64, 116):
+        ids = torch.cat((torch.arange(256 - length // 2, 256), torch.arange(length - length // 2)))
+        x = tokens(1, length)
+        assert_close(model(x, ids.to(dtype)), model(x, ids))
+
+
+@together("name", DECODERS, usual=is_usual)
+def test_a_cache_may_be_read_in_another_mode_than_it_was_written_in(name: str) -> None:
+    model, x = model_of(name), tokens(1, 6)
+    with torch.no_grad():
+        expected = model(x)
+    for first, then in ((torch.inference_mode, torch.no_grad), (torch.no_grad, torch.inference_mode)):
+        with first():
+            cache = model.new_cache(1, 6)
+            model(x[:, :4], cache=cache)
+        with then():
+            assert_close(model(x[:, 4:], cache=cache), expected[:, 4:])
+
+
+@torch.no_grad()
 @together("name", NAMES, usual=is_usual)
 def test_another_default_device(name: str) -> None:
     model, x, ids = model_of(name), tokens(2, 7), torch.tensor([[0, 0, 0, 1, 1, 1, 1], [0] * 7])

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.func import functional_call, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.func import functional_call, jacrev, stack_module_state, vmap
 
 import small_models
 from encoding_names import is_usual
@@ -111,11 +110,25 @@ def test_gradients_per_sequence(name: str) -> None:
 
     alone = [torch.func.grad(loss)(parameters, *each) for each in zip(x, mask, strict=True)]
     model.checkpoint_activations = True
-    with sdpa_kernel(SDPBackend.MATH):
-        together = vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, mask)
+    together = vmap(torch.func.grad(loss), in_dims=(None, 0, 0))(parameters, x, mask)
     dtype = torch.float32 if "pope" in name else None  # of the gradients of its angles
     for key, values in together.items():
         assert_close(values, torch.stack([each[key] for each in alone]), depth=4, scale=alone, dtype=dtype)
+
+
+@together("name", [*DECODERS, *ENCODERS], usual=is_usual)
+def test_transforms_of_a_model_that_trains(name: str) -> None:
+    """An ensemble and a padded batch under vmap, and a Jacobian, while the parameters require gradients."""
+    models = [model_of(name).double() for _ in range(2)]
+    model, x = models[0], torch.randn(2, 7, DIM, dtype=torch.float64)
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1] * 7])
+    ensemble = vmap(lambda *state: functional_call(model, state, (x,)))(*stack_module_state(models))
+    assert_close(ensemble, torch.stack([each(x) for each in models]))
+    padded = vmap(lambda x, mask: model(x[None], mask=mask[None])[0])(x, mask)
+    assert_close(padded[mask == 1], model(x, mask=mask)[mask == 1])
+    jacobian = jacrev(lambda x: model(x[None])[0].sum(-1))(x[0])
+    (gradient,) = torch.autograd.grad(model(leaf := x[:1].clone().requires_grad_()).sum(), leaf)
+    assert_close(jacobian.sum(0), gradient[0], depth=4)
 
 
 @torch.no_grad()

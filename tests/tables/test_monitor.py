@@ -14,6 +14,7 @@ from torch import nn
 
 from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding
 from posembed.errors import ArgumentError
+from posembed.nn import Decoder
 from posembed.tables import TableMonitor
 from together import together
 from tolerance import assert_close
@@ -150,6 +151,19 @@ def test_no_tokens_count_nothing_and_a_mask_may_be_of_any_dtype() -> None:
         monitor.count(torch.arange(3), torch.tensor([1, 1, 0], dtype=dtype))
     assert monitor.trained is not None
     assert monitor.trained.tolist() == [3, 3, 0, 0, 0, 0]
+
+
+def test_the_table_of_one_layer_in_two_is_counted_like_the_table_of_both() -> None:
+    counted = []
+    for name in ("learned", "learned/none"):
+        torch.manual_seed(0)
+        model = Decoder(dim=8, heads=2, layers=2, encoding=name, max_len=20)
+        monitor = TableMonitor(model.encoding)
+        for length in (6, 6, 18):
+            model(torch.randn(2, length, 8)).sum().backward()
+        counted.append(monitor.trained)
+    assert torch.equal(*counted)
+    assert counted[0].tolist()[17:] == [1, 0, 0]
 
 
 def test_a_parameter_that_was_replaced_is_not_counted_as_untrained() -> None:

@@ -59,8 +59,9 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
             model = Sizes(**{**sizes, "grid": None})  # an encoding of a sequence: the patches form a line
         built = encoding_by_name(name, model)
         if acts_at_input(built) and model.dim != table_width:
+            head_width = model.head_dim if has_heads else None
             heads = heads if table_width % heads == 0 else 1
-            model = Sizes(**{**asdict(model), "dim": table_width, "heads": heads})
+            model = Sizes(**{**asdict(model), "dim": table_width, "heads": heads, "head_width": head_width})
             built = encoding_by_name(name, model)
     elif isinstance(encoding, PositionEncoding):
         built = encoding
@@ -84,7 +85,8 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
             'encoding that acts at the input, such as "learned"'
         )
     width = table_width if acts_at_input(built) else sizes["dim"]
-    require_fitting(built, width, heads, causal=model.causal)
+    head_dim = sizes["dim"] // sizes["heads"] if has_heads else None
+    require_fitting(built, width, heads, causal=model.causal, head_dim=head_dim)
     return built
 
 

@@ -76,6 +76,7 @@ class ScoreBias(PositionEncoding):
         The values run from (last query, first key) to (first query, last key). None means that a diagonal may have
         several values: the formula does not depend on the distance alone, or positions are not consecutive.
         """
+        q_positions, k_positions = as_int64(q_positions, "q_positions"), as_int64(k_positions, "k_positions")
         if not (self.of_distance_alone and _are_consecutive(q_positions) and _are_consecutive(k_positions)):
             return None
         device = q_positions.device

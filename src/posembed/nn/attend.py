@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from posembed.layers.base import PositionEncoding, ScoreMod, overrides
 from posembed.nn.toeplitz import ToeplitzBias, attend_in_blocks
+from posembed.torch_internals import transforms_are_active
 
 # Measured on two CPU cores, forward and backward: up to about 8 windows a dense (L, L) mask costs less (2.6 times
 # less at L = 4 w); beyond that, blocks cost less (5 times less at L = 32 w).
@@ -75,8 +77,17 @@ def attend_padded(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
     """
     width, missing = v.size(-1), k.size(-1) - v.size(-1)
     if missing <= 0 or q.size(-2) == 1 or not q.is_cpu:
-        return F.scaled_dot_product_attention(q, k, v, **options)
-    return F.scaled_dot_product_attention(q, k, F.pad(v, (0, missing)), **options)[..., :width]
+        return dot_product_attention(q, k, v, **options)
+    return dot_product_attention(q, k, F.pad(v, (0, missing)), **options)[..., :width]
+
+
+def dot_product_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    """Calls scaled_dot_product_attention. Under torch.func's transforms on a CPU, PyTorch's own definition runs: its
+    fast kernel gives a mask no gradient, and the transforms hide that one is needed."""
+    if q.is_cpu and transforms_are_active():
+        with sdpa_kernel(SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, k, v, **options)
+    return F.scaled_dot_product_attention(q, k, v, **options)
 
 
 def _attend_from_one(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
@@ -87,7 +98,7 @@ def _attend_from_one(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Te
     key_heads = k.size(1)
     if bias is not None and bias.dim() == 4 and bias.size(1) > 1:
         bias = bias.reshape(bias.size(0), key_heads, -1, bias.size(-1))
-    y = F.scaled_dot_product_attention(q.reshape(q.size(0), key_heads, -1, q.size(-1)), k, v, attn_mask=bias)
+    y = dot_product_attention(q.reshape(q.size(0), key_heads, -1, q.size(-1)), k, v, attn_mask=bias)
     return y.reshape(*q.shape[:3], -1)
 
 

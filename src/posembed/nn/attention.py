@@ -182,7 +182,8 @@ class Positioned(ChecksCalls, nn.Module):
         layers = [m for _, m in self.named_modules(remove_duplicate=False) if isinstance(m, Attention)]
         weight = next(layers[0].queries_keys_values.parameters())  # its dtype is the keys'
         shape = (len(layers), batch, self.kv_heads, max_len, self.dim // self.heads)
-        return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
+        with torch.inference_mode(False):  # as later tokens may be read outside of it
+            return KeyValueCache(torch.empty(shape, dtype=dtype or weight.dtype, device=device or weight.device))
 
 
 class Linear(nn.Linear):
@@ -291,8 +292,10 @@ def require_fitting(
     causal: bool,
     kv_heads: int | None = None,
     layers: int | None = None,
+    head_dim: int | None = None,
 ) -> None:
-    """Raises ArgumentError if the encoding has other sizes, or needs a causal model and ``causal`` is False."""
+    """Raises ArgumentError if the encoding has other sizes, or needs a causal model and ``causal`` is False. head_dim:
+    the width of a head; None means dim / heads."""
     require_encoding(encoding)
     if isinstance(encoding, PerLayer):
         if layers is not None and len(encoding.order) > layers:
@@ -306,8 +309,8 @@ def require_fitting(
     kind = type(encoding).__name__
     kv_heads = heads if kv_heads is None else kv_heads
     turned = isinstance(encoding, RotationEncoding)  # its ``heads`` counts key heads
-    for name, size in (("dim", dim), ("heads", kv_heads if turned else heads), ("head_dim", dim // heads),
-                       ("kv_heads", kv_heads)):  # fmt: skip
+    for name, size in (("dim", dim), ("heads", kv_heads if turned else heads), ("kv_heads", kv_heads),
+                       ("head_dim", head_dim or dim // heads)):  # fmt: skip
         if getattr(encoding, name, size) != size:
             raise ArgumentError(
                 f"{kind} is built for {name}={getattr(encoding, name)}, and this attention has "

@@ -45,7 +45,9 @@ class KeyValueCache(ChecksCalls):
     """The Memory that layers with cross-attention attend to, with its keys and values, or None."""
 
     def __init__(self, keys: Float[Tensor, "layers B H N d"]) -> None:
-        self.keys, self.values = keys, torch.empty_like(keys)
+        self.keys = keys
+        with torch.inference_mode(False):
+            self.values = torch.empty_like(keys)
         self.length = 0
         """The number of tokens read. Set a smaller number to forget the last tokens."""
         self.position_ids: Tensor | None = None

@@ -69,6 +69,7 @@ class Sizes:
         causal: True for a decoder, False for an encoder.
         dropout: the probability of dropout where rows are added to the input.
         layers: the number of layers. None builds one encoding, even if each layer should have its own.
+        head_width: the width of a head. None means dim / heads.
 
     Raises:
         ArgumentError: a size below 1, or sizes that do not fit each other.
@@ -91,6 +92,7 @@ class Sizes:
     causal: bool = True
     dropout: Probability = 0.0
     layers: Count | None = None
+    head_width: Count | None = None
 
     def __post_init__(self) -> None:
         if self.heads is not None and self.kv_heads is not None and self.heads % self.kv_heads:
@@ -108,6 +110,8 @@ class Sizes:
 
     @property
     def head_dim(self) -> int:
+        if self.head_width is not None:
+            return self.head_width
         require_divisible(self.dim, self.given("heads"))
         return self.dim // self.given("heads")
 

@@ -21,7 +21,7 @@ from posembed.nn.attend import SMALLEST_FLEX_HEAD, Bias, attend, causal_mask, fl
 from posembed.nn.cache import KeyValueCache
 from posembed.nn.per_layer import PerLayer, each_of
 from posembed.nn.toeplitz import diagonals_if_faster, toeplitz_bias
-from posembed.nn.token_layout import joined, packed_texts, present_tokens, text_lengths
+from posembed.nn.token_layout import joined, own_lengths, packed_texts, present_tokens
 from posembed.positions.checks import check_image_tokens, wrong_image
 from posembed.positions.from_layout import consecutive, from_segment_ids, given_or_consecutive
 from posembed.torch_internals import is_being_recorded, transforms_are_active
@@ -132,7 +132,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         if cache is not None and cache.position_ids is not None:
             self.k_positions = joined(cache.position_ids[..., :earlier], self.q_positions)
         if text_length is None and texts is not None:
-            text_length = text_lengths(self.q_positions.long(), texts)
+            text_length = own_lengths(self.q_positions.long(), texts)
         elif text_length is None and present is not None and not counted and present.size(-1):
             text_length = 1 + torch.where(present, self.k_positions.long(), 0).amax(dim=-1)
         self.text_length = text_length
@@ -235,7 +235,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         if self.causal:
             seen = 1 + ranks[..., ranks.size(-1) - q.size(-2) :]
         else:
-            seen = 1 + ranks[..., -1:] if self.texts is None else text_lengths(ranks, self.texts)
+            seen = 1 + ranks[..., -1:] if self.texts is None else own_lengths(ranks, self.texts)
         encoding = self.encoding
         if window is None or (encoding.window is not None and encoding.window < window):
             window = encoding.window
@@ -391,7 +391,7 @@ class Positions(ChecksCalls, in_a_pass=True):
                 raise wrong_image(self.shape[1], tokens)
             return
         if self.texts is not None:
-            counts = text_lengths(self.q_positions, self.texts)
+            counts = own_lengths(self.q_positions, self.texts)
         else:
             assert self.present is not None
             counts = self.present.sum(dim=-1, keepdim=True)

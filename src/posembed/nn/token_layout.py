@@ -38,7 +38,7 @@ def packed_texts(segment_ids: Tensor | None, cu_seqlens: Tensor | None, batch: i
     return changes_of_segment(segment_ids).cumsum(-1)
 
 
-def text_lengths(position_ids: Tensor, texts: Tensor) -> Tensor:
+def own_lengths(position_ids: Tensor, texts: Tensor) -> Tensor:
     """Returns the largest position in each token's text plus one: (B, L) or (1, L)."""
     position_ids, texts = torch.broadcast_tensors(position_ids, texts)
     largest = torch.zeros_like(position_ids).scatter_reduce(1, texts, position_ids, "amax")

@@ -74,7 +74,12 @@ class TableMonitor(ChecksCalls):
             weakref.finalize(self, weight.register_hook(note).remove)
 
     def _weight(self) -> Any:
-        return self.layer if isinstance(self.layer, Tensor) else getattr(self.layer, "weight", None)
+        """Returns the parameter that holds the table; another value, or None, if there is none."""
+        if isinstance(self.layer, Tensor):
+            return self.layer
+        read = getattr(self.layer, "table", None)
+        table = read() if callable(read) else None
+        return table if isinstance(table, nn.Parameter) else getattr(self.layer, "weight", None)
 
     @torch.no_grad()
     def _note(self, gradient: Tensor) -> None:
