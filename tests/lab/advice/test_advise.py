@@ -36,7 +36,7 @@ from posembed.lab.advice.choose import FOUND, Option
 from posembed.lab.advice.evidence import MEASURES, Study, published_studies
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.guides import guides_say
-from posembed.lab.advice.longer import FAR, FINDINGS, OWN, Finding, cheapest
+from posembed.lab.advice.longer import FAR, FAR_APART, FINDINGS, OWN, Finding, cheapest
 from posembed.lab.advice.needs import Existing, Needs
 from posembed.modelfiles.checkpoint import open_checkpoint
 from posembed.nn import Decoder
@@ -180,6 +180,49 @@ def test_far_tokens_are_found_by_what_is_recommended_for_them() -> None:
             best = max(each.found.value for each in advice.options if each.cannot is None and each.found is not None)
             assert chosen.found.value >= FOUND or chosen.found.value == best
             assert any("passkeys" in reason for reason in advice.reasons)
+
+
+def test_chunks_are_no_option_for_far_tokens() -> None:
+    """Whatever else is left: a longer table, or an encoding to train from scratch."""
+    holders = [Existing(512, width=768, kind=kind, fed=fed) for kind in (*FINDINGS, "") for fed in (None, 256)]
+    for held, longest, most in itertools.product(holders, (300, 512, 4096, None), (None, 1000, 10**6)):
+        needs = Needs(length=min(longest or 512, 512), longest=longest, far=True, max_parameters=most, checkpoint=held)
+        advice = recommend(needs, PUBLISHED)
+        assert advice.recommendation != "chunk"
+        assert "the alternative is to feed" not in " ".join(advice.caveats)
+        assert all(each.cannot == FAR_APART for each in advice.options if each.name == "chunk")
+        assert (advice.recommendation in OWN) == any(each.cannot is None for each in advice.options if each.name in OWN)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_own_runs_decide_only_if_they_measured_what_meets_the_needs(far: bool) -> None:
+    """A study in which no encoding has a value, or none retrieves far tokens, says nothing on those that do."""
+    alone = recommend(Needs(length=64, longest=512, far=far), PUBLISHED)
+    able = {each.name for each in alone.options if each.cannot is None}
+    value = MEASURES["perplexity"].mean([4.0, 4.1])
+    for names, reached in itertools.product((("rope", "learned"), ("rope", "alibi"), ("none",)), (value, None)):
+        own = Study("own", "runs/mine", 64, {name: {64: value, 512: reached} for name in names}, own=True)
+        advice = recommend(alone.needs, [own, *PUBLISHED])
+        decides = reached is not None and bool(able & set(names))
+        assert advice.recommendation in (names if decides else [alone.recommendation])
+        assert ("published measurements decide" in " ".join(advice.caveats)) == (not decides)
+        assert "none whose passkeys were measured retrieves" not in " ".join(advice.reasons)
+
+
+def test_what_rests_on_one_run_is_said() -> None:
+    for needs, advice in grid():
+        chosen, said = chosen_of(advice), " ".join(advice.caveats)
+        assert ("one run per encoding" in said) == (chosen.needed is not None and len(chosen.needed.values) == 1)
+        single = needs.far and chosen.found is not None and len(chosen.found.values) == 1
+        assert ("passkeys are those of one run" in said) == single
+
+
+def test_guides_recommend_what_was_not_measured_or_has_no_position() -> None:
+    value = MEASURES["perplexity"].mean([4.0])
+    for rows, said in (({}, "was measured"), ({"rope": {64: value, 512: None}}, "has a position there")):
+        own = Study("own", "x", 64, {"none": {64: value, 512: value}, **rows}, own=True)
+        reasons = " ".join(recommend(Needs(length=64, longest=512), [own, *PUBLISHED]).reasons)
+        assert f"; none of them {said}" in reasons
 
 
 def test_every_encoding_is_an_option_with_its_parameters() -> None:
@@ -417,7 +460,7 @@ def test_every_option_of_the_command_is_an_argument(tmp_path: Path) -> None:
 def test_a_length_that_was_not_measured() -> None:
     rows = {"rope": {32: Estimate(4.0, values=(4.0,)), 48: None}}
     own = Study("own", "x", 16, rows, own=True)
-    advice = recommend(Needs(length=16, longest=16), [own, *PUBLISHED])
+    advice = recommend(Needs(length=16, longest=17), [own, *PUBLISHED])
     assert advice.measured_at == (16, 32)
     (rope,) = (each for each in advice.options if each.name == "rope")
     assert (rope.trained, rope.needed) == (None, Estimate(4.0, values=(4.0,)))

@@ -17,7 +17,7 @@ from made_up_runs import run, runs, save
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.advice.built import built_candidates, names_of
 from posembed.lab.advice.candidates import TABLE, candidates
-from posembed.lab.advice.evidence import MEASURES, PUBLISHED, published_studies, study_of_folder
+from posembed.lab.advice.evidence import MEASURES, PUBLISHED, Study, published_studies, study_of_folder
 from posembed.lab.advice.needs import Needs
 from posembed.statistics import Estimate
 from together import asked
@@ -85,6 +85,14 @@ def test_the_length_that_a_factor_needs() -> None:
     assert [study.length_for(factor) for factor in (0.5, 1, 1.5, 2, 8, 9, math.inf)] == [
         at, at, 2 * at, 2 * at, 8 * at, 8 * at, 8 * at
     ]  # fmt: skip
+    for lengths, found in (((16, 32, 128), 32), ((64, 128), 64), ((128, 256), None)):
+        own = Study("own", "runs/mine", 64, {"rope": dict.fromkeys(lengths)}, own=True)
+        assert own.length_for(1.01) == 128
+        if found is not None:
+            assert own.length_for(1) == found
+            continue
+        with pytest.raises(ArgumentError, match=r"runs/mine measures nothing within .* 64 tokens.*add 64 to --test"):
+            own.length_for(1)
 
 
 def test_differences_are_paired() -> None:

@@ -18,7 +18,7 @@ from posembed.lab.advice.caveats import caveats
 from posembed.lab.advice.choose import Evidence, Option
 from posembed.lab.advice.evidence import Study, published_studies, study_of_folder
 from posembed.lab.advice.given import needs_of
-from posembed.lab.advice.longer import OWN, cheapest, findings
+from posembed.lab.advice.longer import FAR_APART, OWN, cheapest, findings
 from posembed.lab.advice.needs import Needs
 from posembed.settings import converted
 from posembed.words import SENTENCES
@@ -91,7 +91,7 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
     own = {each.name: each for each in options if each.name in OWN and each.cannot is None}
     kind = needs.checkpoint.kind if needs.checkpoint is not None else ""
     if own:
-        chunked = needs.is_cut and "chunk" in own and not needs.far_in_texts
+        chunked = needs.is_cut and "chunk" in own
         best = "chunk" if chunked else "keep" if "keep" in own else cheapest(kind, far=needs.far_in_texts)
         chosen = own.get(best) or next(iter(own.values()))
         reasons = [reason(chosen.name, needs)]
@@ -138,8 +138,8 @@ def reason(name: str, needs: Needs) -> str:
         )
     if name == "tune" and needs.far_in_texts:
         return (
-            "a chunk cannot hold two places that are farther apart than it is long; where the answer needed both, a "
-            "longer table was measured to be better, after the same fine-tuning (in a small BERT)"
+            f"{FAR_APART}; where the answer needed both, a longer table was measured to be better, after the same "
+            "fine-tuning (in a small BERT)"
         )
     if name == "tune":
         return "for models of this kind, fine-tuning at a longer length was measured to be better than chunks"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from posembed.lab.advice.choose import Evidence, Option
-from posembed.lab.advice.longer import OWN, findings
+from posembed.lab.advice.longer import FAR_APART, OWN, findings
 from posembed.words import called, listed
 
 RESIZED_TO = 8
@@ -56,7 +56,7 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
                 f"measured for models of this kind: {tried}"
             )
     elif chosen.name in ("chunk", "tune"):
-        if chosen.name == "chunk" and not needs.far:
+        if chosen.name == "chunk":
             notes.append(
                 f"if an answer needs two places that are more than {held.chunk} tokens apart, say so with --far: the "
                 "advice is another one then"
@@ -77,10 +77,9 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
             "evaluate such a checkpoint at the longer length as it is"
         )
     elif chosen.name not in OWN:
-        notes.append(
-            f"the checkpoint's table ends at {held.reach}, so this means training from scratch; the alternative is to "
-            f"feed the checkpoint text in chunks of {held.chunk}"
-        )
+        other = f"the alternative is to feed the checkpoint text in chunks of {held.chunk}"
+        other = FAR_APART if needs.far_in_texts else other
+        notes.append(f"the checkpoint's table ends at {held.reach}, so this means training from scratch; {other}")
     return notes
 
 
@@ -120,7 +119,7 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
     if needs.factor > study.farthest:
         wanted = "for any length" if needs.factor == math.inf else f"for {needs.factor:.0f} times"
         notes.append(f"it was measured up to {study.farthest:g} times the training length, and you ask {wanted}")
-    notes += [str(idle.without_order(idle.length_for(needs.factor))) for idle in evidence.idle]
+    notes += [str(idle.without_order(evidence.at(idle))) for idle in evidence.idle]
     if study.steps is not None:
         from posembed.lab.questions.lengths import Lengths
 
@@ -150,6 +149,8 @@ def of_study(chosen: Option, evidence: Evidence) -> list[str]:
         notes.append("low perplexity does not show that far tokens are found; if you need them, ask with --far")
     if chosen.needed is not None and len(chosen.needed.values) == 1:
         notes.append("there is one run per encoding: small differences may be chance")
+    if needs.far and chosen.found is not None and len(chosen.found.values) == 1:
+        notes.append("its passkeys are those of one run: with another seed, it may find fewer")
     if not study.own:
         notes.append("it was measured on small models, trained briefly: compare on your own data with posembed compare")
     return notes

@@ -11,7 +11,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.advice.candidates import candidates
 from posembed.lab.advice.evidence import Study
 from posembed.lab.advice.guides import guides_say
-from posembed.lab.advice.longer import OWN, findings
+from posembed.lab.advice.longer import FAR_APART, OWN, findings
 from posembed.lab.advice.needs import Candidate, Needs
 from posembed.statistics import Estimate
 from posembed.words import called, listed
@@ -53,6 +53,8 @@ class Evidence:
     """The study that decides which encoding is best, and for decoders the passkey study, at the lengths in the needs.
 
     The user's own study decides if it measured an encoding that meets the needs. studies: most trusted first.
+
+    Raises ArgumentError for a user's own study of something else, or of no length that the needs ask for.
     """
 
     def __init__(self, needs: Needs, studies: Sequence[Study]) -> None:
@@ -61,22 +63,27 @@ class Evidence:
         kinds = ("images",) if needs.use == "images" else ("accuracy", "labels")
         if needs.use == "decoder" or (needs.encoder and not needs.fixed):
             kinds = ("perplexity",)
-        able = {each.name for each in self.known if limit(each, needs) is None}
+        self.passkey = next((s for s in studies if s.kind == "passkey"), None) if needs.use == "decoder" else None
+        able = [each.name for each in self.known if self.unfit(each) is None]
         for study in studies:
             if study.own and study.kind not in kinds:
                 what = "images" if needs.use == "images" else "encoders that read texts of their training length"
                 raise ArgumentError(
                     f"{study.source} has perplexities of texts, which say nothing on {what}; leave it out"
                 )
-        fitting = [study for study in studies if study.kind in kinds and (not study.own or able & study.rows.keys())]
-        fitting = [study for study in fitting if study.own] or fitting
+        fitting = [study for study in studies if study.kind in kinds]
+        deciding = [each for each in fitting if each.own and any(each.value(name, self.at(each)) for name in able)]
+        fitting = deciding or [study for study in fitting if not study.own]
         # A task that does not depend on order cannot tell which encoding is good at it, so the others decide.
-        self.idle = [study for study in fitting if study.without_order(study.length_for(needs.factor))]
+        self.idle = [study for study in fitting if study.without_order(self.at(study))]
         deciding = [study for study in fitting if study not in self.idle] or fitting
         self.study, *self.others = deciding
         self.unused = [study for study in studies if study.own and study is not self.study]
-        self.passkey = next((s for s in studies if s.kind == "passkey"), None) if needs.use == "decoder" else None
-        self.length = self.study.length_for(needs.factor)
+        self.length = self.at(self.study)
+
+    def at(self, study: Study) -> int:
+        """Returns the length of a study that stands for the longest length in the needs."""
+        return study.length_for(self.needs.factor)
 
     def options(self) -> list[Option]:
         """Returns the options of the checkpoint and one option for each encoding."""
@@ -86,24 +93,25 @@ class Evidence:
         study, needed = self.study, self.study.value(each.name, self.length)
         found = None
         if self.passkey is not None:
-            found = self.passkey.value(each.name, self.passkey.length_for(self.needs.factor))
-        cannot = limit(each, self.needs)
-        if cannot is None and needed is None:
+            found = self.passkey.value(each.name, self.at(self.passkey))
+        cannot = self.unfit(each)
+        if needed is None and limit(each, self.needs) is None:
             nowhere = f"it has no position {study.measure.at.format(self.length)}"
             cannot = nowhere if each.name in study.rows else "it was not measured"
-        elif cannot is None and self.needs.far:
-            cannot = self.loses(each.name, found)
         trained, share = study.value(each.name, study.train_length), self.needs.share(each.parameters)
         return Option(each.name, each.title, each.parameters, share, cannot, trained, needed, found, each.window)
 
-    def loses(self, name: str, found: Estimate | None) -> str | None:
-        """Returns why an encoding is not known to retrieve far tokens past the training length; None if it is. Within
-        that length, whether a model learns to retrieve them depends on its training more than on its encoding."""
-        if self.passkey is None or self.needs.fixed:
-            return None
+    def unfit(self, each: Candidate) -> str | None:
+        """Returns why an encoding does not meet the needs, or is not known to retrieve far tokens past the training
+        length; None if it is. Within that length, whether a model learns to retrieve them depends on its training more
+        than on its encoding."""
+        cannot = limit(each, self.needs)
+        if cannot is not None or self.passkey is None or not self.needs.far or self.needs.fixed:
+            return cannot
+        found = self.passkey.value(each.name, self.at(self.passkey))
         if found is None:
             return "the passkey study has no result for it"
-        learned = self.passkey.value(name, self.passkey.train_length)
+        learned = self.passkey.value(each.name, self.passkey.train_length)
         if learned is not None and learned.value < FOUND:
             return f"in training it learned to find only {learned.value:.0f}% of the passkeys"
         return f"it finds only {found.value:.0f}% of the passkeys" if found.value < FOUND else None
@@ -126,7 +134,7 @@ class Evidence:
         measure = self.study.measure
         equals = [each for each, its in measured if each is first or not measure.differ(its, value)]
         for study in self.others:
-            equals = best_in(study, equals, study.length_for(self.needs.factor)) or equals
+            equals = best_in(study, equals, self.at(study)) or equals
         used = MOST_USED[self.needs.use]
         places = {name: place for place, name in enumerate(used)}
         chosen = min(equals, key=lambda each: (places.get(each.name, len(used)), each.parameters, self.order(each)))
@@ -148,8 +156,10 @@ class Evidence:
             alike = "single runs do not tell apart" if single else "do not differ significantly"
             reasons.append(f"of the encodings that {alike}, it {why}; there is also {names}")
         if self.needs.far and not self.needs.fixed and chosen.found is not None and self.passkey is not None:
-            at = self.passkey.measure.at.format(self.passkey.length_for(self.needs.factor))
-            lead = "it retrieves" if chosen.cannot is None else "no encoding whose passkeys were measured retrieves"
+            at = self.passkey.measure.at.format(self.at(self.passkey))
+            lead = "it retrieves"
+            if chosen.cannot is not None:
+                lead = "of the encodings that meet your other needs, none whose passkeys were measured retrieves"
             reasons.append(
                 f"{lead} far tokens: trained on {self.passkey.train_length:,} characters, {called(chosen.name)} finds "
                 f"{chosen.found.value:.0f}% of the passkeys {at}"
@@ -179,7 +189,8 @@ class Evidence:
             return []
         values = {other: self.study.value(other, self.length) for other in said[0]}
         measured = listed([f"{other} {self.study.measure.written(value)}" for other, value in values.items() if value])
-        here = f"; measured here: {measured}" if measured else "; none of them has a position there"
+        known = "has a position there" if any(other in self.study.rows for other in said[0]) else "was measured"
+        here = f"; measured here: {measured}" if measured else f"; none of them {known}"
         departs = "this adds a window to what" if name.removesuffix("+window") in said[0] else "this departs from what"
         return [f"{departs} guides recommend: {said[1]}{here}"]
 
@@ -239,6 +250,7 @@ def of_checkpoint(needs: Needs) -> list[Option]:
     if held.length is None or (keep is None and not needs.is_cut) or not findings(held.kind, far=needs.far_in_texts):
         return found
     chunk = "images are scaled to its size instead" if held.grid is not None else None
+    chunk = FAR_APART if needs.far_in_texts else chunk
     tuned = f"the checkpoint, resized to {needs.reach} and fine-tuned on long texts"
     return [
         *found,

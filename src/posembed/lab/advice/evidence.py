@@ -104,8 +104,16 @@ class Study:
         return self.lengths[-1] / self.train_length
 
     def length_for(self, factor: float) -> int:
-        """Returns the shortest measured length of at least ``factor`` times the training length, or the longest."""
-        return next((n for n in self.lengths if n >= factor * self.train_length), self.lengths[-1])
+        """Returns the shortest measured length of at least ``factor`` times the training length, or the longest; for a
+        factor of 1, the longest measured length within the training length. Raises ArgumentError if there is none."""
+        if factor > 1:
+            return next((n for n in self.lengths if n >= factor * self.train_length), self.lengths[-1])
+        if self.lengths[0] > self.train_length:
+            raise ArgumentError(
+                f"{self.source} measures nothing within its training length of {self.train_length:,} tokens, and your "
+                f"texts are no longer than that; add {self.train_length} to --test-lengths and run it again"
+            )
+        return max(n for n in self.lengths if n <= self.train_length)
 
     def value(self, encoding: str, length: int) -> Estimate | None:
         """Returns an encoding's result at a length; None if it has no position there, or was not measured there."""

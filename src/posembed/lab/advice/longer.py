@@ -60,6 +60,7 @@ FINDINGS: dict[str, tuple[Finding, ...]] = {
 
 (FAR,) = FINDINGS.pop("far")
 """What was measured where an answer needs two places that are farther apart than the table is long."""
+FAR_APART = "a chunk cannot hold two places that are farther apart than it is long"
 
 
 def findings(kind: str, *, far: bool = False) -> tuple[Finding, ...]:
