@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -196,17 +196,13 @@ class TrainedQuestion(Question):
 
     def check_used(self, names: Sequence[str], given: Mapping[str, Any]) -> None:
         """Raises ArgumentError for a window, a ring or factors that none of the compared encodings has."""
-        from posembed.nn.encodings import needs_window
-
-        def is_base(base: str, name: str) -> bool:
-            return base in [each.partition("+")[0] for each in name.split("/")]
-
-        for name, has_it, of in (
-            ("window", needs_window, "encodings with a window: rolling, or NAME+window"),
-            ("ring", partial(is_base, "rolling"), "encodings with a ring: rolling"),
-            ("rope_factors", partial(is_base, "rope-longrope"), "rope-longrope"),
+        parts = {part for name in names for each in name.split("/") for part in each.split("+")}
+        for name, users, of in (
+            ("window", {"rolling", "window"}, "encodings with a window: rolling, or NAME+window"),
+            ("ring", {"rolling"}, "encodings with a ring: rolling"),
+            ("rope_factors", {"rope-longrope"}, "rope-longrope"),
         ):
-            if name in given and not any(map(has_it, names)):
+            if name in given and not users & parts:
                 raise ArgumentError(f"{name} belongs to {of}; none is compared, so leave it out")
 
     def check_name(self, name: str) -> None:

@@ -59,6 +59,12 @@ def test_presets_are_whole_and_can_be_overridden(preset: str, text: str) -> None
     assert spec.train_length in spec.test_lengths
     changed = shared("lengths", preset, data=text, layers=2, window=5, test_lengths=(9, 4, 9))
     assert (changed.test_lengths, changed.window, changed.ring) == ((4, 9), 5, 5)
+    usual = spec.test_lengths
+    for trained in (usual[0], usual[-1] - 1, usual[-1], 3 * usual[-1]):
+        given = {"train_length": trained, "test_lengths": None}
+        tested = QUESTIONS["lengths"].settings(preset, given)["test_lengths"]
+        assert tested == (usual if trained < usual[-1] else (trained, 2 * trained, 4 * trained, 8 * trained))
+        assert QUESTIONS["lengths"].settings(preset, given | {"test_lengths": (9,)})["test_lengths"] == (9,)
 
 
 # The presets with the sizes of the tables that guides copy, and with a quarter of every size.

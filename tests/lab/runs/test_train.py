@@ -239,6 +239,19 @@ def test_a_checkpoint_that_cannot_be_read(
         train.run(spec, task, accelerator, folder)
 
 
+@pytest.mark.parametrize("precisions", [("no", "bf16", "no"), ("bf16", "no", "bf16")])
+def test_comparisons_in_several_precisions(spec: LengthSpec, task: LanguageModelling, precisions: list[str]) -> None:
+    found = {}
+    for precision in precisions:
+        asked = dataclasses.replace(spec, encoding="rope", precision=precision)
+        accelerator = environment.make_accelerator(precision, "cpu")
+        assert accelerator.mixed_precision == precision
+        got = numbers(train.run(asked, task, accelerator))
+        assert found.setdefault(precision, got) == got
+    assert found["no"] != found["bf16"]
+    environment.make_accelerator("no", "cpu")
+
+
 def test_accelerators_that_are_not_there() -> None:
     with pytest.raises(ArgumentError, match="precision must be"):
         environment.make_accelerator("fp8")

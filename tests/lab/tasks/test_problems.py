@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from torch.nn import functional as F
 
 from asked import runs_of, shared
+from posembed.comparison import prepare
 from posembed.errors import ArgumentError
 from posembed.lab.runs.sweep import plan
 from posembed.lab.runs.train import run
@@ -25,6 +26,17 @@ TINY = {"layers": 1, "width": 16, "heads": 2, "steps": 4, "batch": 6, "warmup": 
 def tiny(problem: str = "addition", encoding: str = "coupled", **others: object) -> ProblemSpec:
     given = {**TINY, "train_size": 3, "test_sizes": (2, 5), **others}
     return dataclasses.replace(shared(problem, **given), encoding=encoding)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_ids_are_compared_with_encodings_that_have_a_window(problem: str) -> None:
+    names = (*PROBLEMS[problem].ids, "none")
+    given = {**TINY, "train_size": 3, "test_sizes": (5,), "window": 2, "device": "cpu"}
+    for windowed in ("rolling", "rope+logn+window", "none/alibi+window"):
+        prepared = prepare(problem, given | {"encodings": (*names, windowed)})
+        assert [spec.encoding for spec in prepared.specs] == [*names, windowed]
+    with pytest.raises(ArgumentError, match="window belongs to encodings with a window"):
+        prepare(problem, given | {"encodings": names})
 
 
 @pytest.mark.parametrize("encoding", ["alibi", "coupled"])

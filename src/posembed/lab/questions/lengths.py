@@ -18,7 +18,10 @@ class Lengths(TrainedQuestion):
     Spec = LengthSpec
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        chosen = super().settings(preset, given)
+        """Tests at 1 to 8 times a given training length that no test length of the preset exceeds."""
+        chosen, trained = super().settings(preset, given), given.get("train_length")
+        if trained is not None and given.get("test_lengths") is None and trained >= max(chosen["test_lengths"]):
+            chosen["test_lengths"] = tuple(times * trained for times in (1, 2, 4, 8))
         return chosen if chosen.get("model") is None else chosen | of_model(Path(chosen["model"]).expanduser(), given)
 
     def load(self, chosen: dict[str, Any]) -> Loaded:

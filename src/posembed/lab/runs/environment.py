@@ -22,11 +22,15 @@ def make_accelerator(
     """Returns an Accelerator on ``device``, or on the fastest device it finds. ``track`` (tensorboard or wandb) logs to
     the folder ``tracking``. Raises ArgumentError for a precision or device that this machine does not have."""
     from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, is_initialized
 
     if precision not in ("no", "bf16", "fp16"):
         raise ArgumentError(f'precision must be "no" (float32), "bf16" or "fp16", got {precision!r}')
     if device not in (None, "cpu", "cuda", "mps", "xpu"):
         raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
+    # All Accelerators of a process share one precision and device, which only this call can change.
+    if is_initialized() and not AcceleratorState().use_distributed:
+        AcceleratorState._reset_state(reset_partial_state=True)
     try:
         accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking)
     except ValueError as error:  # such as fp16 without a GPU
