@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from matplotlib import pyplot
 
 import made_up_inits
 from made_up_runs import run, runs, save
@@ -14,7 +15,8 @@ from posembed.comparison import Comparison
 from posembed.errors import ArgumentError
 from posembed.lab.questions import QUESTIONS
 from posembed.plots.by_length import lines_by_x, lines_of
-from posembed.plots.charts import Line
+from posembed.plots.charts import Line, draw_chart
+from posembed.statistics import Estimate
 
 
 def comparison(folder: Path, *results: object) -> Comparison:
@@ -43,6 +45,18 @@ def test_plain_numbers_give_the_lines_of_a_comparison(tmp_path: Path) -> None:
     measured = lines_by_x(answer.summary, answer.summary.headline, answer.summary.names, 64)
     assert shown(lines_of(values, 64)) == shown(measured)
     assert shown(lines_of(values, None)) == shown(measured)
+
+
+@pytest.mark.parametrize("low", [0.0, 0.5, 0.97, 1.0])
+def test_no_share_is_above_all(low: float) -> None:
+    axes = pyplot.figure().subplots()
+    lines = [Line.of("rope", {64: Estimate(1.0), 128: Estimate(low)})]
+    draw_chart(axes, lines, names=["rope"], ticks=[64, 128])
+    ticks = axes.get_yticks()
+    assert ticks[-1] == 100
+    assert len(ticks) > 1
+    assert axes.get_ylim()[0] <= min(ticks[0], 100 * low)
+    pyplot.close()
 
 
 def test_other_comparisons_have_no_lengths() -> None:

@@ -212,9 +212,10 @@ class TrainedQuestion(Question):
         split_mixture(name, self.use)
 
     def canonical(self, text: str) -> str:
-        """Returns the standard spelling of a compared name or of a value of ``Spec.VARIED``: "0.1" for ".1". Returns
-        other texts unchanged."""
-        return text
+        """Returns the standard spelling of a compared name or of a value of ``Spec.VARIED``: "rope+logn+window" for
+        "rope+window+logn". Returns other texts unchanged."""
+        layers = (layer.split("+") for layer in text.split("/"))
+        return "/".join("+".join([base, *sorted(suffixes)]) for base, *suffixes in layers)
 
     def check_value(self, value: str) -> None:
         """Raises ArgumentError for a value that ``Spec.VARIED`` cannot have."""

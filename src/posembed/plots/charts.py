@@ -115,7 +115,9 @@ def draw_chart(
         if line.points:
             _draw(axes, line, drawn[line.name], factor)
     if not logarithmic:
-        axes.set_ylim(max(axes.get_ylim()[0], -4), 104)
+        lowest = max(axes.get_ylim()[0], -4)
+        axes.set_ylim(lowest, 104)
+        axes.set_yticks([tick for tick in axes.get_yticks() if lowest <= tick <= 100])
     if trained is not None:
         axes.axvline(trained, color=MUTED, linewidth=1, linestyle=DOTS, zorder=0)
         how: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}

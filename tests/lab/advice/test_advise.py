@@ -217,6 +217,12 @@ def test_what_rests_on_one_run_is_said() -> None:
         assert ("passkeys are those of one run" in said) == single
 
 
+def test_every_study_whose_values_are_shown_is_named() -> None:
+    for _, advice in grid():
+        shown = any(option.found is not None for option in advice.options)
+        assert any(source.startswith("Passkeys found") for source in advice.sources) == shown
+
+
 def test_guides_recommend_what_was_not_measured_or_has_no_position() -> None:
     value = MEASURES["perplexity"].mean([4.0])
     for rows, said in (({}, "was measured"), ({"rope": {64: value, 512: None}}, "has a position there")):

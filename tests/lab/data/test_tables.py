@@ -46,6 +46,7 @@ def test_a_test_text_that_is_trained_on_is_reported_and_left_out(tmp_path: Path)
     ("test", "message"),
     [
         ([*TESTS, ("new", "eggs")], "no training example of 'eggs'|single example: 1, such as 'eggs'"),
+        ([("new", "eggs"), ("newer", "eggs")], "no training example of 'eggs'"),
         (TESTS[::2], "has no held-out example of 'ham'"),
     ],
 )

@@ -39,6 +39,16 @@ def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: Le
         summarise([])
 
 
+@pytest.mark.parametrize("question", ["lengths", "data-efficiency", "reverse"])
+def test_one_model_has_one_name(question: str) -> None:
+    canonical = QUESTIONS[question].canonical
+    for name in ("rope", "rope+window", "rolling+logn/none"):
+        assert canonical(name) == name
+    for first, last in (("", ""), ("none/", "/alibi+window")):
+        names = {canonical(f"{first}rope+{suffixes}{last}") for suffixes in ("window+logn", "logn+window")}
+        assert names == {f"{first}rope+logn+window{last}"}
+
+
 def test_windows_by_default_show_no_model_more_than_it_saw() -> None:
     for layers, length in [(3, 64), (3, 128), (12, 1024), (1, 1), (6, 50)]:
         window = default_window(layers, length)

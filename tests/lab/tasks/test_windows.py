@@ -178,6 +178,14 @@ def test_without_long_contexts_windows_change_nothing(spec: SpanSpec, accelerato
         assert task.tokens_measured(windows) == task.tokens_measured(spec)
 
 
+@pytest.mark.parametrize("train_length", [8, 40])
+def test_a_stride_past_every_window_is_refused(train_length: int) -> None:
+    given = {"train_length": train_length, "stride": train_length - 3}
+    assert QUESTIONS["spans"].prepare(QUESTIONS["spans"].settings(None, given))[1].stride == train_length - 3
+    with pytest.raises(ArgumentError, match=f"stride: expected at most {train_length - 3}, "):
+        QUESTIONS["spans"].prepare(QUESTIONS["spans"].settings(None, given | {"stride": train_length - 2}))
+
+
 def test_windows_to_train_on(spec: SpanSpec, tmp_path: Path) -> None:
     task = task_of(tmp_path, marked(60, 60, seed=2), held_out=4)
     spec = dataclasses.replace(spec, stride=5, batch=200)

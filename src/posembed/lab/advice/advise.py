@@ -100,16 +100,7 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
     else:
         chosen, reasons = evidence.best(options)
     measured = findings(kind, far=needs.far_in_texts) if own and chosen.name != "keep" else ()
-    used = (
-        []
-        if own
-        else [
-            study,
-            *evidence.others,
-            *evidence.idle,
-            *([evidence.passkey] if needs.far and evidence.passkey is not None else []),
-        ]
-    )
+    used = [] if own else [study, *evidence.others, *evidence.idle, *filter(None, [evidence.passkey])]
     return Advice(
         needs=needs,
         recommendation=chosen.name,

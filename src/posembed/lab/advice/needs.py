@@ -122,7 +122,12 @@ class Needs(Settings):
                     f"{'without limit' if length is None else f'{length:,}'}; do not count special tokens"
                 )
         if held is not None and held.length is not None and held.grid is None:
-            raise ArgumentError(f"the checkpoint's table is a sequence of {held.reach} positions; leave out the grid")
+            special = held.length - math.prod(grid) in (1, 2)
+            remedy = f"a grid of {shown(grid)} needs {math.prod(grid)}; do not count special tokens"
+            raise ArgumentError(
+                f"the checkpoint's table is a sequence of {held.reach} positions; "
+                f"{remedy if special else 'leave out the grid'}"
+            )
 
     @property
     def far_in_texts(self) -> bool:

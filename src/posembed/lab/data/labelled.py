@@ -230,7 +230,7 @@ def labelled(
     check_labels([*kept, *(held_out or ())], name=name, column=column)
     left_out = len(train) - len(kept)
     train, held_out = (kept, held_out) if held_out is not None else split_by_document(train, lambda e: e.label)
-    for side, others, what in ((train, held_out, "held-out"), (held_out, train, "training")):
+    for side, others, what in ((held_out, train, "training"), (train, held_out, "held-out")):
         missing = sorted({e.label for e in side} - {e.label for e in others})
         if missing:
             raise DataError(f"{name} has no {what} example of {missing[0]!r}; leave that label out, or add examples")

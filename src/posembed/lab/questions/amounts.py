@@ -34,7 +34,7 @@ class DataEfficiency(TrainedQuestion):
     varied_help = f"Amounts of training text to compare, separated by commas: {AMOUNTS}."
 
     def canonical(self, text: str) -> str:
-        return canonical_amount(text)
+        return super().canonical(canonical_amount(text))
 
     def check_value(self, value: str) -> None:
         share_or_tokens(value)

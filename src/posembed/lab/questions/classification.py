@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pkgutil import resolve_name
 from typing import Any
 
+from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import DECLARED, Loaded, TrainedQuestion
 from posembed.lab.tasks.classification_specs import ACCURACY, ImageSpec, SpanSpec, TagSpec, TextSpec, require_room
@@ -140,6 +141,12 @@ class Spans(OfTexts):
     def load(self, chosen: dict[str, Any]) -> Loaded:
         require_room(chosen["train_length"], 2)
         chosen["stride"] = chosen.get("stride") or None  # one spelling of truncation, so that a folder continues
+        most = chosen["train_length"] - 3  # with two separators, and a token of the question
+        if (chosen["stride"] or 0) > most:
+            raise ArgumentError(
+                f"stride: expected at most {most:,}, the most tokens of a context in a window of "
+                f"{chosen['train_length']:,}; got {chosen['stride']:,}"
+            )
         return super().load(chosen)
 
     def batches(self, spec: SpanSpec) -> str:
