@@ -2,8 +2,9 @@
 
 The rule: among the encodings that meet the needs, those that do not differ significantly from the best one count as
 equal. Of these, the most used is recommended; if none is in general use, the one with the fewest parameters. A
-checkpoint keeps its own positions, resized or scaled if necessary. A user's own runs replace the published ones. A task
-does not count if ``none`` is not significantly worse there than the best encoding: it does not depend on order.
+checkpoint keeps its own positions, resized or scaled if necessary. A user's own runs replace the published ones if
+they measured an encoding that meets the needs. A task does not count if ``none`` is not significantly worse there than
+the best encoding: it does not depend on order.
 """
 
 from __future__ import annotations
