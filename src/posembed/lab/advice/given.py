@@ -10,14 +10,15 @@ from posembed.calls import unknown
 from posembed.errors import ArgumentError
 from posembed.lab.advice.needs import Existing, Grid, Needs
 from posembed.settings import Count, converted, options, take
-from posembed.words import least
+from posembed.words import MASKED, SENTENCES, least
 
 
 def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | None = None, **given: Any) -> Needs:
     """Returns the needs; an option that is None has its default. ``longest="none"`` means no limit.
 
     By default the longest length is the training length. For images, the lengths count the patches of the grids, and
-    the vocabulary is 0. A checkpoint gives the default width, and its table the default length.
+    the vocabulary is 0. A checkpoint gives the default width, its table the default length, and its kind whether it
+    reads in both directions.
 
     Raises:
         ArgumentError: an unknown option, a value that cannot be used, or needs that contradict each other.
@@ -45,6 +46,8 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
     chosen.setdefault("longest", chosen["length"])
     if held is not None and held.width is not None:
         chosen.setdefault("width", held.width)
+    if held is not None and grid is None and held.kind in (SENTENCES, MASKED):
+        chosen.setdefault("encoder", True)
     return Needs(**chosen, checkpoint=held)
 
 
