@@ -117,10 +117,10 @@ def tree_in(path: Path, loaded: Any) -> Tree:
             f"{path}: one of its dictionaries or lists holds itself; save its state_dict alone"
         ) from error
     if tree is None or not tree.places(tree.model):
+        import numpy as np
+
         found = f"only {', '.join(map(repr, loaded)) or 'nothing'}"
-        if any(
-            type(value).__module__ == "numpy" and value.ndim for _, value in leaves(loaded) if hasattr(value, "ndim")
-        ):
+        if any(isinstance(value, np.ndarray) for _, value in leaves(loaded)):
             found += ", with numpy's arrays; make tensors of them with torch.from_numpy"
         raise CheckpointError(f"{path}: expected one state dict (names and tensors), found {brief(found)}")
     if tree.twice:
