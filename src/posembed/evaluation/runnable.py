@@ -240,7 +240,10 @@ def pooling_of(checkpoint: Checkpoint) -> str:
     pooling: Any = "mean"
     for kind, folder in read_modules(checkpoint.root):
         if kind not in MODULES:
-            raise CheckpointError(f"{checkpoint.root} has the module {kind}; only {', '.join(MODULES)} can be run")
+            raise CheckpointError(
+                f"{checkpoint.root} has the module {kind}; only {', '.join(MODULES)} can be run here. posembed resize "
+                "takes the checkpoint, and sentence-transformers runs the result"
+            )
         settings = checkpoint.root / folder / "config.json"
         if kind == "Pooling" and settings.exists():
             config = read_json(settings)
