@@ -47,16 +47,40 @@ def test_rows_behind_a_dimension_of_one_are_a_line_in_a_model_of_texts(tmp_path:
     assert_close(new["pe"][0], sinusoidal_table(60, DIM))
 
 
-def test_rows_that_may_be_a_line_or_a_grid_are_asked_for(tmp_path: Path) -> None:
-    state = {"model.pos_emb": torch.randn(1, 10, DIM), "model.input.weight": torch.randn(DIM, 2)}
-    with pytest.raises(
-        (ArgumentError, CheckpointError), match=r"in a line or the cells of a grid; in one file, --reserved 0"
-    ):
-        resized(tmp_path, state, length=16)
-    _, new = resized(tmp_path, state, length=16, reserved=0, table="model.pos_emb")
-    assert torch.equal(new["model.pos_emb"][:, :10], state["model.pos_emb"])
-    _, new = resized(tmp_path, {"m": state, "args": {"horizon_len": 10}}, length=16)
-    assert new["m"]["model.pos_emb"].shape == (1, 16, DIM)
+def test_rows_that_may_be_a_line_or_a_grid_are_what_the_size_asks_for(tmp_path: Path) -> None:
+    for rows in (16, 17):
+        state = {"model.pos_emb": torch.randn(1, rows, DIM), "model.input.weight": torch.randn(DIM, 2)}
+        _, new = resized(tmp_path, state, length=20)
+        assert torch.equal(new["model.pos_emb"][:, :rows], state["model.pos_emb"])
+        _, new = resized(tmp_path, state, grid=(6, 6))
+        assert new["model.pos_emb"].shape == (1, rows + 20, DIM)
+    settings = {"horizon_len": 16, "image_size": 64}
+    _, new = resized(tmp_path, {"m": state | {"model.pos_emb": torch.randn(1, 16, DIM)}, "args": settings}, length=20)
+    assert new["args"] == settings | {"horizon_len": 20}
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"class_token": (1, 1, DIM), "proj.weight": (DIM, 12)},
+        {"cls": (1, 1, DIM), "embedding.weight": (DIM, 12)},
+        {"mask_token": (1, 1, DIM), "decoder_embed.weight": (DIM, 12)},
+        {"x_embedder.proj.weight": (DIM, 4, 1, 1), "y_embedder.table.weight": (10, DIM)},
+        {"tok_emb.weight": (30, DIM)},
+        {"blocks.0.token_mixing.fc1.weight": (30, DIM)},
+    ],
+)
+def test_rows_on_the_grid_of_an_image(beside: dict[str, tuple[int, ...]], tmp_path: Path) -> None:
+    """The names of its other tensors say so, or a setting."""
+    state = {"pos_embed": torch.randn(1, 16, DIM), **{name: torch.randn(shape) for name, shape in beside.items()}}
+    args = {"image_size": 64} if "tok" in next(iter(beside)) else {}
+    _, new = resized(tmp_path, {"model": state, "args": args}, grid=(6, 6), table="pos_embed")
+    assert new["model"]["pos_embed"].shape == (1, 36, DIM)
+
+
+def test_a_column_beside_a_table_is_none(tmp_path: Path) -> None:
+    _, new = resized(tmp_path, {**gpt(16), "audio.pe": torch.randn(50, 1, DIM)}, length=24)
+    assert (len(new["wpe.weight"]), len(new["audio.pe"])) == (24, 50)
 
 
 def test_a_model_with_a_table_of_another_length_is_no_copy(tmp_path: Path) -> None:
@@ -72,23 +96,45 @@ def test_a_model_with_a_table_of_another_length_is_no_copy(tmp_path: Path) -> No
     assert "teacher.wpe.weight: looks like a table of another model, and stays" in said
 
 
-@pytest.mark.parametrize("prefix", ["_fsdp_wrapped_module.", "_forward_module.", "ema_model."])
+@pytest.mark.parametrize("prefix", ["_fsdp_wrapped_module.", "_forward_module."])
 def test_copies_are_known_under_the_names_that_wrappers_make(prefix: str, tmp_path: Path) -> None:
-    two = {**gpt(16, 1, prefix=prefix), **gpt(16, 2, prefix="online_model."), "step": torch.tensor(3)}
-    _, new = resized(tmp_path, {"model": gpt(16), "ema": two}, length=40)
-    for name in (prefix, "online_model."):
-        assert torch.equal(new["ema"][f"{name}wpe.weight"][:16], two[f"{name}wpe.weight"])
-        assert len(new["ema"][f"{name}wpe.weight"]) == 40
-    assert new["ema"]["step"] == 3
+    average = {**gpt(16, 1, prefix=prefix), "step": torch.tensor([3]), "lm_head.bias": torch.randn(64)}
+    model = {**gpt(16), "step": torch.tensor(3), "lm_head.bias": torch.randn(50)}  # a vocabulary that is not padded
+    _, new = resized(tmp_path, {"model": model, "ema": average}, length=40)
+    assert torch.equal(new["ema"][f"{prefix}wpe.weight"][:16], average[f"{prefix}wpe.weight"])
+    assert len(new["ema"][f"{prefix}wpe.weight"]) == len(new["model"]["wpe.weight"]) == 40
+
+
+def test_two_networks_of_one_file_are_not_mixed_up(tmp_path: Path) -> None:
+    """As ema-pytorch names them."""
+    both = {**gpt(16, 1, prefix="online_model."), **gpt(16, 2, prefix="ema_model.")}
+    parameters = [(name, torch.nn.Parameter(value.clone())) for name, value in both.items()]
+    optimizer = torch.optim.AdamW(parameters[:4])
+    for _, parameter in parameters[:4]:
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    file = {"state_dict": both, "best_state_dict": dict(both), "optimizer": optimizer.state_dict()}
+    for name, other in (("online_model", "ema_model"), ("ema_model", "online_model")):
+        said, new = resized(tmp_path, file, length=40, table=f"{name}.wpe.weight")
+        for each in ("state_dict", "best_state_dict"):
+            assert len(new[each][f"{name}.wpe.weight"]) == 40, said
+            assert torch.equal(new[each][f"{other}.wpe.weight"], both[f"{other}.wpe.weight"])
+        if "optimizer" in new:
+            assert len(new["optimizer"]["state"][1]["exp_avg"]) == len(new["state_dict"]["online_model.wpe.weight"])
 
 
 def test_an_average_among_the_models_own_tensors_changes_with_it(tmp_path: Path) -> None:
-    """As LitEma of latent-diffusion names it, without dots."""
+    """As LitEma of latent-diffusion names it, without dots. A single such name is alike by chance."""
     average = {f"model_ema.{key.replace('.', '')}": value for key, value in gpt(16, 1).items()}
-    said, new = resized(tmp_path, {"state_dict": {**gpt(16, prefix="model."), **average}}, length=40)
-    assert "model_ema.wpeweight" in said
-    assert torch.equal(new["state_dict"]["model_ema.wpeweight"][:16], average["model_ema.wpeweight"])
-    assert new["state_dict"]["model_ema.wpeweight"].shape == (40, DIM)
+    model = {**gpt(16, prefix="model."), **average}
+    file = {"state_dict": model, "best": {key: value.clone() for key, value in model.items()}}
+    said, new = resized(tmp_path, file, length=40, table="model.wpe.weight")
+    for each in file:
+        assert torch.equal(new[each]["model_ema.wpeweight"][:16], average["model_ema.wpeweight"]), said
+        assert len(new[each]["model_ema.wpeweight"]) == len(new[each]["model.wpe.weight"]) == 40
+    chance = {"a.b.pos_emb": torch.randn(16, DIM), "c.bpos_emb": torch.randn(16, DIM)}
+    _, new = resized(tmp_path, {"m": chance}, length=40, table="a.b.pos_emb")
+    assert len(new["m"]["c.bpos_emb"]) == 16
 
 
 def test_ids_follow_the_table_beside_them(tmp_path: Path) -> None:
@@ -101,6 +147,10 @@ def test_ids_follow_the_table_beside_them(tmp_path: Path) -> None:
     longer = {"context.embeddings.position_ids", "context.embeddings.position_embeddings.weight"}
     assert {key for key in state if not torch.equal(state[key], new[key])} == longer
     assert torch.equal(new["context.embeddings.position_ids"], torch.arange(24)[None])
+    inside = {"wpe.weight": torch.randn(16, DIM), "h.0.attn.mask": torch.ones(16, 16).tril()}
+    inside |= {"h.0.attn.pos_emb.weight": torch.randn(16, DIM), "h.0.cls_position_ids": torch.arange(16)[None]}
+    _, new = resized(tmp_path, inside, length=24, table="wpe.weight")
+    assert torch.equal(new["h.0.attn.mask"], torch.ones(24, 24).tril())
 
 
 def test_stages_with_patches_of_their_own_have_no_known_size(tmp_path: Path) -> None:
@@ -110,6 +160,11 @@ def test_stages_with_patches_of_their_own_have_no_known_size(tmp_path: Path) -> 
         state[f"patch_embed{stage}.proj.weight"] = torch.randn(DIM, 3, patch, patch)
     with pytest.raises((ArgumentError, CheckpointError), match=r"pos_embed1, pos_embed2"):
         resized(tmp_path, {"model": state, "args": {"input_size": 32}}, image_size=64)
+    for other in ("patch_recovery.conv", "patch_merging.reduction", "depth_patch_embed.proj"):
+        one = {"pos_embed": torch.randn(1, 17, DIM), "cls_token": torch.randn(1, 1, DIM)}
+        one |= {f"{name}.weight": torch.randn(DIM, 3, 4, 4) for name in ("patch_embed.proj", other)}
+        _, new = resized(tmp_path, {"model": one, "args": {"img_size": 16}}, image_size=32)
+        assert new["args"] == {"img_size": 32}
 
 
 def test_frames_behind_an_odd_convolution_are_those_of_a_setting(tmp_path: Path) -> None:
@@ -120,6 +175,8 @@ def test_frames_behind_an_odd_convolution_are_those_of_a_setting(tmp_path: Path)
     said, new = resized(tmp_path, {"m": state, "cfg": {"num_frames": 16}}, frames=32)
     assert new["m"]["pos_embed_temporal"].shape == (1, 16, DIM)
     assert new["cfg"] == {"num_frames": 32}
+    assert "not known" not in said
+    said, _ = resized(tmp_path, {"m": state, "cfg": {"num_frames": 8}}, frames=48)
     assert "not known" not in said
 
 
@@ -162,7 +219,8 @@ def test_an_optimizer_that_names_its_parameters_keeps_its_moments(tmp_path: Path
 def test_paths_and_times_are_settings(tmp_path: Path) -> None:
     import datetime
 
-    args = {"out": tmp_path, "at": datetime.datetime(2026, 1, 2), "took": datetime.timedelta(3), "block_size": 16}
+    at = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+    args = {"out": tmp_path, "at": at, "from": datetime.time(3), "took": datetime.timedelta(3), "block_size": 16}
     _, new = resized(tmp_path, {"model": gpt(16), "args": args}, length=40)
     assert new["args"] == {**args, "block_size": 40}
     numpy = {"model": {key: value.numpy() for key, value in gpt(16).items()}, "__author__": "x"}

@@ -151,20 +151,6 @@ def test_a_mask_that_hides_tokens_in_a_cache_needs_positions() -> None:
                 assert_close(got, full[:, 7:end], depth=2, msg=f"{encoding} {kind}")
 
 
-@pytest.mark.parametrize("encoding", ["t5", "alibi", "rope", "learned"])
-@torch.no_grad()
-def test_a_token_that_is_hidden_after_it_was_counted_keeps_its_position(encoding: str) -> None:
-    """As padding that the draft of assisted generation wrote, behind padding on the left."""
-    model, ids = replace_positions(made.tiny("gpt2"), encoding), torch.tensor([[1, 4, 5, 6, 7, 8]])
-    left, hidden = torch.tensor([[0, 1, 1, 1, 1, 1]]), torch.tensor([[0, 1, 1, 1, 0, 1]])
-    cache = model(ids[:, :5], attention_mask=left[:, :5], use_cache=True).past_key_values
-    last = model(ids[:, 5:], attention_mask=hidden, position_ids=torch.tensor([[4]]), past_key_values=cache).logits
-    pairs = left.bool()[:, None, None] & torch.ones(6, 6, dtype=torch.bool).tril() | torch.eye(6, dtype=torch.bool)
-    pairs[..., 5, 4] = False
-    positions = torch.tensor([[0, 0, 1, 2, 3, 4]])
-    assert_close(last, model(ids, attention_mask=pairs, position_ids=positions, use_cache=False).logits[:, 5:])
-
-
 def test_a_model_without_position_ids_counts_hidden_tokens_as_left_padding() -> None:
     ids, i = made.inputs("gpt2")["input_ids"], torch.arange(9)
     config = hf.BartConfig(vocab_size=50, d_model=16, decoder_layers=1, decoder_attention_heads=2, init_std=0.3)

@@ -36,26 +36,28 @@ from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import dtype_name, values_of
 from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout
-from posembed.tables.modules import NAMED_LIKE_TOKENS, is_layer, is_table_name, parent, shown_layout
+from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
 from posembed.tables.usual_configs import is_ordinary
 
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
 CLASS_TOKENS = re.compile(r"cls|class|dist")
 CLASS_TOKEN = re.compile(r"(cls|class|dist\w*)_token$")
 BRANCH = re.compile(r"_\d+$")
+NUMBER = re.compile(r"\d+$")
 ALIAS = "max_position_embeddings"
 POOLS = ("AttentionPool2d",)  # of timm, whose row 0 is that of the mean of all cells
 DETECTION_TOKENS = re.compile(r"detection_tokens$")  # YOLOS puts them behind the patches
 REGISTERS = re.compile(r"(^|\.)reg_token$")  # timm adds the table after it has put them behind the class token
 LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
-OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|dist)_token")  # the names of a model's tensors
+OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(^|\.)cls$")  # names of tensors
+OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 LINE_OR_GRID = (
-    "its {rows} rows may be positions in a line or the cells of a grid; in one file, --reserved 0 (reserved=0) or "
-    "--old-grid (old_grid=...) says which"
+    "its rows may be positions in a line or the cells of a grid; in one file, --length or --grid says which, and "
+    "--old-grid that of a grid that is not square"
 )
 A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
 NO_TYPE = (
@@ -303,7 +305,7 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
         large = (rest for name, rest in inside.items() if min(kernels[name]) > 1 and named in rest)
         parts = list(dict.fromkeys(rest.partition(".")[0] for rest in large))
         part = next(iter(parts), "")
-        if sum("patch" in each for each in parts) > 1:
+        if sum(NUMBER.sub("", each) == NUMBER.sub("", part) for each in parts) > 1:
             return None
         if part or not above:
             break
@@ -314,11 +316,14 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
 
 def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
+    others = [key for key, each in tensors.items() if is_table_name(key) and len(each.shape) > 1 and each.shape[-2] > 1]
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
         is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
         if is_table_name(key) and is_matrix and dtype_name(tensor).startswith(("F", "BF")):
             guess = guessed(found_tensor(tensors, key), config, tensors)
+            if shape[-2] == 1 and others:
+                continue
             untyped = config and guess.doubt == A_GUESS and not is_typed(config)
             yield replace(guess, doubt=NO_TYPE) if untyped else guess
 
@@ -330,16 +335,17 @@ def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
     if rows == 1 or not (lead or IN_IMAGE_MODEL.search(table.key)):
         return guessed_line(table, config, tensors)
     grid, line = guessed_grid(table), guessed_line(table, config, tensors)
-    kernels = (tuple(each.shape[2:]) for each in tensors.values() if len(each.shape) in (4, 5) and each.shape[0] > 1)
-    if any(map(OF_IMAGES.search, tensors)) or any(min(kernel) > 1 for kernel in kernels):
+    kernels = {key: tuple(each.shape) for key, each in tensors.items() if len(each.shape) in (4, 5)}
+    embeds = any(shape[0] > 1 and (min(shape[2:]) > 1 or "embed" in key) for key, shape in kernels.items())
+    if embeds or any(map(OF_IMAGES.search, tensors)):
         return grid
-    if any(len(each.shape) == 2 and NAMED_LIKE_TOKENS.search(key) for key, each in tensors.items()):
+    if any(len(each.shape) == 2 and OF_TEXTS.search(key) for key, each in tensors.items()):
         return line
     values = values_of(tensors[table.key]).reshape(rows, -1)
     for guess in (grid, line):
         if isinstance(guess, PositionTable) and recomputed(values, guess.layout, guess.layout, guess.length):
             return guess
-    return table.doubted(LINE_OR_GRID.format(rows=rows))
+    return table.doubted(LINE_OR_GRID)
 
 
 def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> PositionTable:

@@ -22,7 +22,7 @@ from posembed.tables.fill import sinusoidal_table
 from posembed.tables.layout import Axis, TableLayout
 
 NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
-NUMBERS_OTHERS = re.compile(r"(\b|_)(cls|class(es)?|labels?|vocab|experts?)_\w+$")
+NUMBERS_OTHERS = re.compile(r"(\b|_)(cls|class(es)?|labels?|vocab|experts?)_(?!pos)\w+$")
 """Matches the ids of what is not at positions. They count up too."""
 # bfloat16 values deviate by up to 2^-9; learned rows deviate from a pattern by far more than this.
 TOLERANCE = 0.01
@@ -35,17 +35,19 @@ def buffers_by_length(
     by their length and pattern.
 
     lengths: maps old lengths of the tables to new lengths. tables: the old lengths of all tables, by key. changed: the
-    keys of those that are resized. A buffer belongs to the table of its length that shares most of its path.
+    keys of those that are resized. A buffer belongs to the table of its length that shares most of its path; a mask,
+    also to those of a module around it.
     """
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
         if key in tables or not shape or (length := lengths.get(shape[-1])) is None:
             continue
-        near = {table: shared(key, table) for table, held in tables.items() if shape[-1] in held}
-        nearest = [table for table, modules in near.items() if modules == max(near.values())]
-        if NUMBERS_OTHERS.search(key) or not any(table in changed for table in nearest):
-            continue
         square, ids = len(shape) > 1 and shape[-1] == shape[-2], key.endswith("position_ids")  # also stored as floats
+        near = {table: shared(key, table) for table, held in tables.items() if shape[-1] in held}
+        own = [table for table, modules in near.items() if modules == max(near.values())]
+        own += [table for table in near if square and key.startswith(around(table))]
+        if NUMBERS_OTHERS.search(key) or not any(table in changed for table in own):
+            continue
         named = NAMED_LIKE_A_BUFFER.search(key) is not None
         whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
         if not ids and not (named and square) and not (whole and (square or len(shape) < 3)):
@@ -58,6 +60,12 @@ def buffers_by_length(
             yield key, old, new
         elif named:
             raise CheckpointError(f"{key}: not resized: it has the table's length, but is neither ids nor a mask")
+
+
+def around(table: str) -> str:
+    """Returns the path of the module that holds a table, or the table's layer, with a dot: "" for the whole model."""
+    above = table.removesuffix(".weight").rpartition(".")[0]
+    return f"{above}." if above else ""
 
 
 def shared(one: str, other: str) -> int:

@@ -181,7 +181,8 @@ def plan_resize(
         (file,) = checkpoint.weights
 
         def plan(tensors: Tensors) -> Edit:
-            return plan_edit(None, tensors, size, **how, found=tables_in(file, tensors, rows))
+            found = tables_in(file, tensors, rows, on_grid=size.length is None)
+            return plan_edit(None, tensors, size, **how, found=found)
 
         edit = plan(checkpoint.tensors)
         beside = changes_beside(file, size, edit, plan, optimizer if whole else None, keep)

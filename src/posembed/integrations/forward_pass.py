@@ -109,10 +109,6 @@ def place(
         has_gaps = not must_count and (not looks or bool(differ.any()))
         if looks and not has_gaps:
             position_ids = None
-        elif looks and earlier and mask is not None:  # a token may be hidden after it was counted, as a draft's padding
-            columns = (consecutive(earlier + length, device=device) - mask.long().argmax(-1, keepdim=True)).clamp(min=0)
-            if not bool(((position_ids != columns[..., earlier:]) & mask[:, earlier:]).any()):
-                ranks, has_gaps = columns, False
     if not earlier:
         texts = None
         if looks and packs and has_gaps and mask is None and position_ids is not None:

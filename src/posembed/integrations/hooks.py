@@ -131,13 +131,18 @@ class Forward:
         base, tokens, output = cast(Any, self.base()), CURRENT.held[NAME], None
         if args and isinstance(args[0], nn.Module):  # accelerate makes a method of ``__func__``
             args = args[1:]
-        if tokens is not None and tokens.base.config is base.config:
-            base = tokens.base  # the model, or its replica in nn.DataParallel
-        else:
-            args, kwargs = self.hooks.before(base, args, kwargs)
+        if tokens is not None and tokens.base.config is base.config:  # the model, or its replica in nn.DataParallel
+            try:
+                return type(tokens.base).forward(tokens.base, *args, **kwargs)
+            except Exception:
+                raise
+            except BaseException:  # after which PyTorch calls no hook
+                self.hooks.after(tokens.base, (), None)
+                raise
+        _, kwargs = self.hooks.before(base, args, kwargs)
         try:
-            output = type(base).forward(base, *args, **kwargs)
-        finally:  # a KeyboardInterrupt calls no hook
+            output = type(base).forward(base, **kwargs)
+        finally:
             self.hooks.after(base, (), output)
         return output
 

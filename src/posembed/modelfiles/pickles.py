@@ -86,7 +86,7 @@ def harmless() -> list[Any]:
     modules = ("numpy.core.multiarray", "numpy._core.multiarray")  # numpy before 2, and since
     made = [(maker, f"{module}.{name}") for module in modules for name, maker in makers.items()]
     paths = (pathlib.PurePosixPath, pathlib.PosixPath, pathlib.PureWindowsPath, pathlib.WindowsPath)
-    times = (datetime.datetime, datetime.date, datetime.timedelta)
+    times = (datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone)
     return [*NAMESPACES, *paths, *times, io.BytesIO, np.dtype, np.ndarray, *kinds, *made]
 
 

@@ -29,10 +29,12 @@ MODELS = (
 )  # fmt: skip
 """The usual names of a model's weights in files that also hold other objects, the best name first."""
 WRAPPERS = re.compile(
-    r"^((module|_orig_mod|_forward_module|ema_model|online_model)\.)+|\b(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+    r"^((module|_orig_mod|_forward_module)\.)+|\b(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
-"""Matches what DistributedDataParallel, AveragedModel, Lightning's Fabric, ema-pytorch, torch.compile, FSDP and
-activation checkpointing add to the names of tensors."""
+"""Matches what DistributedDataParallel, AveragedModel, Lightning's Fabric, torch.compile, FSDP and activation
+checkpointing add to the names of tensors."""
+POSITIONS = re.compile(r"pos(i|_|emb)|wpe|\bpe\b")
+"""Matches the names of position tables, among others."""
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 """Types that hold settings as attributes."""
 COPIES = re.compile(r"fp32|master")
@@ -173,9 +175,10 @@ def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
 
 
 def agree(one: Mapping[str, tuple[int, ...]], other: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether two models share most tensors of the first by name, all in the same shapes, as copies of a model do."""
-    shared = one.keys() & other.keys()
-    return len(shared) > len(one) / 2 and all(one[key] == other[key] for key in shared)
+    """Whether two models are copies of one: most tensors of the first are in both, with their shapes, and no table of
+    positions has another shape, as a teacher's or a decoder's may have."""
+    tables = (key for key in one.keys() & other.keys() if POSITIONS.search(key))
+    return len(one.items() & other.items()) > len(one) / 2 and all(one[key] == other[key] for key in tables)
 
 
 def shapes(model: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:

@@ -7,6 +7,7 @@ the parameters, in float32 and without names, and would overwrite the new table 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,7 +36,7 @@ from posembed.modelfiles.training_files import (
     unwrapped,
     within,
 )
-from posembed.tables.modules import is_table_name
+from posembed.tables.modules import is_table_name, parent
 
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of gradient averages (moments) in PyTorch's optimizers. All start at zero."""
@@ -126,10 +127,11 @@ def changes_beside(
     old = edit.target.image_size[0] if alone and edit.target.image_size else None
     if old and old not in map(sides, sizes_in(file).values()):
         remarks.append(OVERLAP.format(edit.target.table.key, *old))
-    for change in edit.target.changes if size.frames is not None else ():
-        projection, names = projection_beside(change.table.key, file.tensors), [a.name for a in change.layout.axes]
-        steps = [cells.stride for name, cells in zip(names, change.table.cells, strict=False) if name == "time"]
-        if projection and steps == [1] and file.tensors[projection].shape[2:-2] not in ((), (1,)):
+    frames = [each for each in edit.target.values if each.path == ("num_frames",) and size.frames is not None]
+    for change in edit.target.changes:
+        steps = [cells.stride for cells in change.table.cells if cells.field in frames]
+        projection = projection_beside(change.table.key, file.tensors) if steps == [1] else None
+        if projection and file.tensors[projection].shape[2:-2] not in ((), (1,)):
             remarks.append(FRAMES.format(change.table.key))
     left_out = {joined(entry): why for entry, why in dropped.items()}
     return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))
@@ -142,14 +144,8 @@ def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, d
     model = {key: tensor for key, tensor in tree.tensors(tree.model).items() if key not in averaged}
     of_model = {unwrapped(key): key for key in model}  # such as wpe.weight: module.wpe.weight
     for copy in tree.copies:
-        parts: dict[str, dict[str, Place]] = {}  # ema-pytorch saves two models, under two prefixes
-        for key, place in tree.places(copy).items():
-            bare = unwrapped(key)
-            parts.setdefault(key.removesuffix(bare), {})[of_model.get(bare, key)] = place
-        several = sum(len(each) > 1 for each in parts.values()) > 1
-        for prefix, inside in parts.items():
-            name = f"{joined(copy)}.{prefix}".strip(".") if several else joined(copy)
-            yield name, inside, {key: at(tree.root, place) for key, place in inside.items()}
+        places = {of_model.get(unwrapped(key), key): place for key, place in tree.places(copy).items()}
+        yield joined(copy), places, {key: at(tree.root, place) for key, place in places.items()}
     left = list(masters)
     while left:  # each time, one copy of each tensor
         places = {masters[place]: place for place in reversed(left)}
@@ -193,12 +189,20 @@ def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]
 
 
 def averages(tree: Tree, edit: Edit) -> dict[Place, str]:
-    """Returns the keys, by place, of averages among the model's own tensors, named without dots (LitEma of
+    """Returns the keys, by place, of averages among a model's own tensors, named without dots (LitEma of
     latent-diffusion): model_ema.wpeweight for wpe.weight."""
-    places, model = tree.places(tree.model), tree.tensors(tree.model)
-    names = {"".join(key.split(".")[start:]): key for key in edit.tensors for start in range(key.count("."))}
-    found = ((places[key], names.get(key.rpartition(".")[2], "")) for key in model)
-    return {place: key for place, key in found if key and at(tree.root, place).shape == model[key].shape}
+    found = dict[Place, str]()
+    for place in (tree.model, *tree.copies):
+        places, tensors = tree.places(place), tree.tensors(place)
+        names = {"".join(key.split(".")[start:]): key for key in tensors for start in range(key.count("."))}
+        alike = {key: names[name] for key in tensors if (name := key.rpartition(".")[2]) in names}
+        of_one = Counter(parent(key) for key in alike)  # a single name may be alike by chance
+        found |= {
+            places[key]: original
+            for key, original in alike.items()
+            if original in edit.tensors and of_one[parent(key)] > 1 and tensors[key].shape == tensors[original].shape
+        }
+    return found
 
 
 def namesakes(tree: Tree, edit: Edit) -> list[Place]:
@@ -252,7 +256,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     keys = {unwrapped(key) for key in model if not key.isdigit()}
     names = dict[Any, str]()  # of numbered parameters, where the optimizer was given them
     for group in (each for _, each in children(tree.optimizers[place]["param_groups"]) if isinstance(each, Mapping)):
-        names |= zip(group.get("params", ()), group.get("param_names", ()), strict=False)
+        names |= zip(group.get("params") or (), group.get("param_names") or (), strict=False)
     named = {number: unwrapped(str(names.get(number, number))) for number in tree.optimizers[place]["state"]}
     by_name = keys >= {*named.values()}
     held = [each for each in moments_of(tree, place) if (*at_state, *each[:2]) not in masters]

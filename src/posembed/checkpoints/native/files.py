@@ -18,7 +18,14 @@ import torch
 from torch import Tensor
 
 from posembed.checkpoints.find import checked, find_tables, is_index
-from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, found_tensor, guessed_grid, projection_beside
+from posembed.checkpoints.layouts import (
+    A_GUESS,
+    GUESSED_PREFIXES,
+    LINE_OR_GRID,
+    found_tensor,
+    guessed_grid,
+    projection_beside,
+)
 from posembed.checkpoints.native.sizes import AXES, LINES, field_of, kind_of, name_of, plain, sides, sizes_in
 from posembed.checkpoints.patterns import index_of
 from posembed.checkpoints.position_tables import Cells, ConfigField, Found, FoundTable, PositionTable, Size, Tensors
@@ -60,11 +67,12 @@ class Rows:
 AS_FOUND = Rows()
 
 
-def tables_in(file: WeightFile, tensors: Tensors, rows: Rows) -> Found:
-    """Returns the tables of a file, with the layouts that the user states or the settings confirm."""
+def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, *, on_grid: bool | None = None) -> Found:
+    """Returns the tables of a file, with the layouts that the user states or the settings confirm. on_grid: whether the
+    user asks for the size of a grid; None for any table."""
     found, sizes, everything = find_tables(None, tensors), sizes_in(file), nodes(file.tree.root if file.tree else {})
     pads = any(type(value) is int and value == 1 and PADDING.search(name_of(place)) for place, value in everything)
-    by_key = {table.key: in_line_or_grid(table, sizes) for table in found.tables}
+    by_key = {table.key: in_line_or_grid(table, sizes, on_grid) for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
@@ -244,14 +252,18 @@ def in_stages(
     return replace(table, found_by="settings", doubt="", field=field, cells=cells)
 
 
-def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any]) -> FoundTable:
-    """Returns a table (1, N, D) that is not understood as a line if a setting gives its length, or on a grid if one
-    gives an image size."""
-    if isinstance(table, PositionTable) or len(table.shape) != 3 or not is_table_name(table.key):
+def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None) -> FoundTable:
+    """Returns a guessed table (1, N, D) in a line if a setting gives its length, or on a grid if one gives an image
+    size; otherwise as ``on_grid`` says, if its shape leaves that open."""
+    in_line = isinstance(table, PositionTable) and not table.layout.axes
+    is_open = table.doubt == LINE_OR_GRID
+    if len(table.shape) != 3 or table.shape[0] > 1 or not (is_open or (in_line and table.doubt == A_GUESS)):
         return table
     if table.rows in (plain(value) for place, value in sizes.items() if kind_of(place) in LINES):
         return table.read_by(TableLayout(), doubt=A_GUESS)
-    return guessed_grid(table) if "image_size" in map(kind_of, sizes) else table
+    if "image_size" in map(kind_of, sizes) or (is_open and on_grid):
+        return guessed_grid(table)
+    return table.read_by(TableLayout(), doubt=A_GUESS) if is_open and on_grid is False else table
 
 
 def frames_per_row(rows: int, depth: int, sizes: Mapping[Any, Any]) -> int:

@@ -72,7 +72,14 @@ class Evidence:
                     f"{study.source} has perplexities of texts, which say nothing on {what}; leave it out"
                 )
         fitting = [study for study in studies if study.kind in kinds]
-        deciding = [each for each in fitting if each.own and any(each.value(name, self.at(each)) for name in able)]
+        deciding, lacks = list[Study](), None
+        for study in (study for study in fitting if study.own and study.rows.keys() & able):
+            try:
+                deciding += [study] if any(study.value(name, self.at(study)) for name in able) else []
+            except ArgumentError as error:  # it measured no length that decides
+                lacks = error
+        if lacks is not None and not deciding:
+            raise lacks
         fitting = deciding or [study for study in fitting if not study.own]
         # A task that does not depend on order cannot tell which encoding is good at it, so the others decide.
         self.idle = [study for study in fitting if study.without_order(self.at(study))]

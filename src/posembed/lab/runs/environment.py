@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
+LAST: dict[str, str | None] = {"precision": None}
+"""The precision of the last Accelerator that ``make_accelerator`` made."""
+
+
 def make_accelerator(
     precision: str = "no", device: str | None = None, *, track: str | None = None, tracking: Path | None = None
 ) -> Accelerator:
@@ -28,13 +32,15 @@ def make_accelerator(
         raise ArgumentError(f'precision must be "no" (float32), "bf16" or "fp16", got {precision!r}')
     if device not in (None, "cpu", "cuda", "mps", "xpu"):
         raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
-    # All Accelerators of a process share one precision and device, which only this call can change.
-    if is_initialized() and not AcceleratorState().use_distributed:
+    # All Accelerators of a process share one precision. Only that of an earlier call is changed here, not the user's.
+    earlier = AcceleratorState() if is_initialized() else None
+    if earlier is not None and earlier.mixed_precision == LAST["precision"] and not earlier.use_distributed:
         AcceleratorState._reset_state(reset_partial_state=True)
     try:
         accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking)
     except ValueError as error:  # such as fp16 without a GPU
         raise ArgumentError(f"precision {precision} cannot be used here: {error}") from error
+    LAST["precision"] = precision
     if device not in (None, accelerator.device.type):
         raise ArgumentError(f"this machine has no {device} device; Accelerate found {accelerator.device.type}")
     return accelerator
