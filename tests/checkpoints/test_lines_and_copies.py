@@ -78,6 +78,24 @@ def test_rows_on_the_grid_of_an_image(beside: dict[str, tuple[int, ...]], tmp_pa
     assert new["model"]["pos_embed"].shape == (1, 36, DIM)
 
 
+def test_a_text_beside_images_is_a_line(tmp_path: Path) -> None:
+    """What is nearest to the table decides; elsewhere, a length in the settings."""
+    image = {"first_stage.encoder.conv_in.weight": torch.randn(DIM, 3, 3, 3)}
+    texts = {"transformer.pos_emb": torch.randn(1, 16, DIM), "transformer.tok_emb.weight": torch.randn(30, DIM)}
+    _, new = resized(tmp_path, image | texts, length=20)
+    assert new["transformer.pos_emb"].shape == (1, 20, DIM)
+    policy = {"model.pos_emb": torch.randn(1, 16, DIM), "model.obs_encoder.conv.weight": torch.randn(DIM, 3, 3, 3)}
+    _, new = resized(tmp_path, {"model": policy, "cfg": {"horizon_len": 16}}, length=20)
+    assert new["model"]["model.pos_emb"].shape == (1, 20, DIM)
+
+
+@pytest.mark.parametrize("settings", [{}, {"seq_len": 16}, {"seq_len": 16, "image_size": 64}])
+def test_a_grid_of_image_tokens_is_resized_as_one(settings: dict[str, int], tmp_path: Path) -> None:
+    state = {"tok_emb.weight": torch.randn(30, DIM), "pos_emb": torch.randn(1, 16, DIM)}
+    _, new = resized(tmp_path, {"model": state, "args": settings}, grid=(8, 8), table="pos_emb")
+    assert new["model"]["pos_emb"].shape == (1, 64, DIM)
+
+
 def test_a_column_beside_a_table_is_none(tmp_path: Path) -> None:
     _, new = resized(tmp_path, {**gpt(16), "audio.pe": torch.randn(50, 1, DIM)}, length=24)
     assert (len(new["wpe.weight"]), len(new["audio.pe"])) == (24, 50)
@@ -98,8 +116,10 @@ def test_a_model_with_a_table_of_another_length_is_no_copy(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("prefix", ["_fsdp_wrapped_module.", "_forward_module."])
 def test_copies_are_known_under_the_names_that_wrappers_make(prefix: str, tmp_path: Path) -> None:
-    average = {**gpt(16, 1, prefix=prefix), "step": torch.tensor([3]), "lm_head.bias": torch.randn(64)}
-    model = {**gpt(16), "step": torch.tensor(3), "lm_head.bias": torch.randn(50)}  # a vocabulary that is not padded
+    average = {**gpt(16, 1, prefix=prefix), "lm_head.bias": torch.randn(64)}
+    model = {**gpt(16), "lm_head.bias": torch.randn(50)}  # a vocabulary that is not padded
+    average |= {"pos_tagger.weight": torch.randn(12, DIM), "position_ids": torch.arange(16)}
+    model |= {"pos_tagger.weight": torch.randn(10, DIM), "position_ids": torch.arange(16)[None]}
     _, new = resized(tmp_path, {"model": model, "ema": average}, length=40)
     assert torch.equal(new["ema"][f"{prefix}wpe.weight"][:16], average[f"{prefix}wpe.weight"])
     assert len(new["ema"][f"{prefix}wpe.weight"]) == len(new["model"]["wpe.weight"]) == 40
@@ -123,18 +143,24 @@ def test_two_networks_of_one_file_are_not_mixed_up(tmp_path: Path) -> None:
             assert len(new["optimizer"]["state"][1]["exp_avg"]) == len(new["state_dict"]["online_model.wpe.weight"])
 
 
-def test_an_average_among_the_models_own_tensors_changes_with_it(tmp_path: Path) -> None:
-    """As LitEma of latent-diffusion names it, without dots. A single such name is alike by chance."""
-    average = {f"model_ema.{key.replace('.', '')}": value for key, value in gpt(16, 1).items()}
-    model = {**gpt(16, prefix="model."), **average}
-    file = {"state_dict": model, "best": {key: value.clone() for key, value in model.items()}}
-    said, new = resized(tmp_path, file, length=40, table="model.wpe.weight")
-    for each in file:
-        assert torch.equal(new[each]["model_ema.wpeweight"][:16], average["model_ema.wpeweight"]), said
-        assert len(new[each]["model_ema.wpeweight"]) == len(new[each]["model.wpe.weight"]) == 40
-    chance = {"a.b.pos_emb": torch.randn(16, DIM), "c.bpos_emb": torch.randn(16, DIM)}
+@pytest.mark.parametrize("name", ["wpe.weight", "pos_emb"])
+def test_an_average_among_the_models_own_tensors_changes_with_it(name: str, tmp_path: Path) -> None:
+    """As LitEma of latent-diffusion names it, without dots, beside another network with the same names."""
+    own = {name if "wpe" in key else key: value for key, value in gpt(16).items()}
+    average = {f"model_ema.{key.replace('.', '')}": value + 1 for key, value in own.items()}
+    counts = {"model_ema.decay": torch.tensor(0.9), "model_ema.num_updates": torch.tensor(3)}
+    networks = {f"{each}.{key}": value.clone() for each in ("model", "aux") for key, value in own.items()}
+    state = {**networks, **average, **counts}
+    file = {"state_dict": state, "best": {key: value.clone() for key, value in state.items()}}
+    of_table = f"model_ema.{name.replace('.', '')}"
+    for network, rows in (("model", 40), ("aux", 16)):
+        said, new = resized(tmp_path, file, length=40, table=f"{network}.{name}")
+        for each in file:
+            assert torch.equal(new[each][of_table].flatten(0, -2)[:16], average[of_table]), said
+            assert (len(new[each][of_table]), len(new[each][f"{network}.{name}"])) == (rows, 40)
+    chance = {"a.b.pos_emb": torch.randn(16, DIM), "c_ema.bpos_emb": torch.randn(16, DIM)}
     _, new = resized(tmp_path, {"m": chance}, length=40, table="a.b.pos_emb")
-    assert len(new["m"]["c.bpos_emb"]) == 16
+    assert len(new["m"]["c_ema.bpos_emb"]) == 16
 
 
 def test_ids_follow_the_table_beside_them(tmp_path: Path) -> None:
@@ -147,10 +173,20 @@ def test_ids_follow_the_table_beside_them(tmp_path: Path) -> None:
     longer = {"context.embeddings.position_ids", "context.embeddings.position_embeddings.weight"}
     assert {key for key in state if not torch.equal(state[key], new[key])} == longer
     assert torch.equal(new["context.embeddings.position_ids"], torch.arange(24)[None])
-    inside = {"wpe.weight": torch.randn(16, DIM), "h.0.attn.mask": torch.ones(16, 16).tril()}
+    table = torch.randn(16, DIM)
+    inside = {"wpe.weight": table, "h.0.attn.mask": torch.ones(16, 16).tril()}
     inside |= {"h.0.attn.pos_emb.weight": torch.randn(16, DIM), "h.0.cls_position_ids": torch.arange(16)[None]}
     _, new = resized(tmp_path, inside, length=24, table="wpe.weight")
     assert torch.equal(new["h.0.attn.mask"], torch.ones(24, 24).tril())
+    inside = {"transformer.embedding.wpe.weight": torch.randn(16, DIM), "cls_attn_mask": torch.ones(16, 16).tril()}
+    inside |= {"transformer.h.0.attn.bias": torch.ones(1, 1, 16, 16).tril(), "transformer.h.0.attn.pos_embed": table}
+    _, new = resized(tmp_path, inside, length=24, table="transformer.embedding.wpe.weight")
+    assert new["transformer.h.0.attn.bias"].shape == (1, 1, 24, 24)
+    assert new["cls_attn_mask"].shape == (24, 24)
+    towers = {f"{name}.positional_embedding": torch.randn(17, DIM) for name in ("visual", "text")}
+    towers |= {"text.attn_mask": torch.ones(17, 17).tril(), "visual.conv1.weight": torch.randn(DIM, 3, 4, 4)}
+    _, new = resized(tmp_path, towers, image_size=32)
+    assert new["text.attn_mask"].shape == (17, 17)
 
 
 def test_stages_with_patches_of_their_own_have_no_known_size(tmp_path: Path) -> None:
@@ -160,9 +196,10 @@ def test_stages_with_patches_of_their_own_have_no_known_size(tmp_path: Path) -> 
         state[f"patch_embed{stage}.proj.weight"] = torch.randn(DIM, 3, patch, patch)
     with pytest.raises((ArgumentError, CheckpointError), match=r"pos_embed1, pos_embed2"):
         resized(tmp_path, {"model": state, "args": {"input_size": 32}}, image_size=64)
-    for other in ("patch_recovery.conv", "patch_merging.reduction", "depth_patch_embed.proj"):
+    others = ("patch_recovery.conv", "patch_merging.reduction", "depth_patch_embed.proj", "patch_embed2.proj")
+    for first, other in (*(("patch_embed.proj", each) for each in others), ("conv1", "conv2"), ("fpn1", "patch_embed")):
         one = {"pos_embed": torch.randn(1, 17, DIM), "cls_token": torch.randn(1, 1, DIM)}
-        one |= {f"{name}.weight": torch.randn(DIM, 3, 4, 4) for name in ("patch_embed.proj", other)}
+        one |= {f"{name}.weight": torch.randn(DIM, 3, 4, 4) for name in (first, other)}
         _, new = resized(tmp_path, {"model": one, "args": {"img_size": 16}}, image_size=32)
         assert new["args"] == {"img_size": 32}
 

@@ -304,8 +304,10 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
         inside = {name: name[len(above) :].lstrip(".") for name in near}
         large = (rest for name, rest in inside.items() if min(kernels[name]) > 1 and named in rest)
         parts = list(dict.fromkeys(rest.partition(".")[0] for rest in large))
-        part = next(iter(parts), "")
-        if sum(NUMBER.sub("", each) == NUMBER.sub("", part) for each in parts) > 1:
+        part = next((each for each in parts if "patch" in each), parts[0] if parts else "")
+        stages = [each for each in parts if NUMBER.sub("", each) == NUMBER.sub("", part)]
+        sizes = {kernels[name] for name, rest in inside.items() if rest.partition(".")[0] in stages}
+        if len(sizes) > 1 and sum(is_table_name(each) and parent(each) == parent(key) for each in tensors) > 1:
             return None
         if part or not above:
             break
@@ -334,13 +336,17 @@ def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
     *lead, rows, _ = table.shape
     if rows == 1 or not (lead or IN_IMAGE_MODEL.search(table.key)):
         return guessed_line(table, config, tensors)
-    grid, line = guessed_grid(table), guessed_line(table, config, tensors)
-    kernels = {key: tuple(each.shape) for key, each in tensors.items() if len(each.shape) in (4, 5)}
-    embeds = any(shape[0] > 1 and (min(shape[2:]) > 1 or "embed" in key) for key, shape in kernels.items())
-    if embeds or any(map(OF_IMAGES.search, tensors)):
-        return grid
-    if any(len(each.shape) == 2 and OF_TEXTS.search(key) for key, each in tensors.items()):
-        return line
+    grid, line, above = guessed_grid(table), guessed_line(table, config, tensors), table.key
+    while above:  # what is nearest to the table decides
+        above = parent(above)
+        inside = f"{above}." if above else ""
+        shapes = {key: tuple(each.shape) for key, each in tensors.items() if key.startswith(inside)}
+        kernels = {key: shape for key, shape in shapes.items() if len(shape) in (4, 5) and shape[0] > 1}
+        embeds = any(min(shape[2:]) > 1 or "embed" in key for key, shape in kernels.items())
+        if embeds or any(map(OF_IMAGES.search, shapes)):
+            return grid
+        if any(len(shape) == 2 and OF_TEXTS.search(key) for key, shape in shapes.items()):
+            return line
     values = values_of(tensors[table.key]).reshape(rows, -1)
     for guess in (grid, line):
         if isinstance(guess, PositionTable) and recomputed(values, guess.layout, guess.layout, guess.length):

@@ -46,7 +46,7 @@ def buffers_by_length(
         near = {table: shared(key, table) for table, held in tables.items() if shape[-1] in held}
         own = [table for table, modules in near.items() if modules == max(near.values())]
         own += [table for table in near if square and key.startswith(around(table))]
-        if NUMBERS_OTHERS.search(key) or not any(table in changed for table in own):
+        if (not square and NUMBERS_OTHERS.search(key)) or not any(table in changed for table in own):
             continue
         named = NAMED_LIKE_A_BUFFER.search(key) is not None
         whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
@@ -63,8 +63,10 @@ def buffers_by_length(
 
 
 def around(table: str) -> str:
-    """Returns the path of the module that holds a table, or the table's layer, with a dot: "" for the whole model."""
-    above = table.removesuffix(".weight").rpartition(".")[0]
+    """Returns the path of the module around that of a table, with a dot: "" for the whole model, if that holds the
+    table itself."""
+    holder = table.removesuffix(".weight").rpartition(".")[0]
+    above = holder.rpartition(".")[0] or holder
     return f"{above}." if above else ""
 
 

@@ -181,7 +181,8 @@ def plan_resize(
         (file,) = checkpoint.weights
 
         def plan(tensors: Tensors) -> Edit:
-            found = tables_in(file, tensors, rows, on_grid=size.length is None)
+            on_grid = size.length is None if size.length or size.grid or size.image_size else None
+            found = tables_in(file, tensors, rows, on_grid=on_grid)
             return plan_edit(None, tensors, size, **how, found=found)
 
         edit = plan(checkpoint.tensors)

@@ -7,7 +7,6 @@ the parameters, in float32 and without names, and would overwrite the new table 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,6 +40,7 @@ from posembed.tables.modules import is_table_name, parent
 MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
 """The names of gradient averages (moments) in PyTorch's optimizers. All start at zero."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
+EMA = re.compile(r"_ema$|(?<![^.])ema_(?=[^.]*$)")
 ROTATIONS = re.compile(r"(^|[._])(rope|rotary\w*|freqs?|cos|sin)(\b|_)")
 OVERLAP = "{}: its images are taken to have {} x {} pixels, in patches that do not overlap; if they do, pass --grid"
 FRAMES = "{}: it is not known how many frames a row stands for, so --frames is taken as its number of rows"
@@ -189,19 +189,20 @@ def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]
 
 
 def averages(tree: Tree, edit: Edit) -> dict[Place, str]:
-    """Returns the keys, by place, of averages among a model's own tensors, named without dots (LitEma of
-    latent-diffusion): model_ema.wpeweight for wpe.weight."""
+    """Returns the keys, by place, of averages among a model's own tensors, as LitEma of latent-diffusion names them:
+    model_ema.wpeweight for model.wpe.weight, or for wpe.weight."""
     found = dict[Place, str]()
     for place in (tree.model, *tree.copies):
         places, tensors = tree.places(place), tree.tensors(place)
-        names = {"".join(key.split(".")[start:]): key for key in tensors for start in range(key.count("."))}
-        alike = {key: names[name] for key in tensors if (name := key.rpartition(".")[2]) in names}
-        of_one = Counter(parent(key) for key in alike)  # a single name may be alike by chance
-        found |= {
-            places[key]: original
-            for key, original in alike.items()
-            if original in edit.tensors and of_one[parent(key)] > 1 and tensors[key].shape == tensors[original].shape
-        }
+        for module in {parent(key) for key in tensors if EMA.search(parent(key))}:
+            own = {key.rpartition(".")[2]: key for key in tensors if parent(key) == module}
+            for above in (f"{EMA.sub('', module)}.", f"{parent(module)}.".lstrip(".")):
+                inside = [key for key in tensors if key.startswith(above) and parent(key) != module]
+                names = {key[len(above) :].replace(".", ""): key for key in inside}
+                if len(names.keys() & own) > len(own) / 2:
+                    pairs = ((own[name], key) for name, key in names.items() if name in own and key in edit.tensors)
+                    found |= {places[one]: key for one, key in pairs if tensors[one].shape == tensors[key].shape}
+                    break
     return found
 
 

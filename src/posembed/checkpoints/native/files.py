@@ -253,17 +253,18 @@ def in_stages(
 
 
 def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None) -> FoundTable:
-    """Returns a guessed table (1, N, D) in a line if a setting gives its length, or on a grid if one gives an image
-    size; otherwise as ``on_grid`` says, if its shape leaves that open."""
-    in_line = isinstance(table, PositionTable) and not table.layout.axes
-    is_open = table.doubt == LINE_OR_GRID
-    if len(table.shape) != 3 or table.shape[0] > 1 or not (is_open or (in_line and table.doubt == A_GUESS)):
+    """Returns a guessed table (1, N, D) on a grid or in a line as the user asks, if the settings do not contradict it
+    and, for a line, say so; otherwise as the settings say."""
+    is_grid = isinstance(table, PositionTable) and bool(table.layout.axes)
+    if len(table.shape) != 3 or table.shape[0] > 1 or table.found_by != "name" or table.fixed:
         return table
-    if table.rows in (plain(value) for place, value in sizes.items() if kind_of(place) in LINES):
-        return table.read_by(TableLayout(), doubt=A_GUESS)
-    if "image_size" in map(kind_of, sizes) or (is_open and on_grid):
+    line = table.read_by(TableLayout(), doubt=A_GUESS)
+    stated = table.rows in (plain(value) for place, value in sizes.items() if kind_of(place) in LINES)
+    if is_grid or table.doubt not in (A_GUESS, LINE_OR_GRID):  # in a model of images
+        return line if stated and on_grid is False else table
+    if on_grid or (not stated and "image_size" in map(kind_of, sizes)):
         return guessed_grid(table)
-    return table.read_by(TableLayout(), doubt=A_GUESS) if is_open and on_grid is False else table
+    return line if stated or (on_grid is False and table.doubt == LINE_OR_GRID) else table
 
 
 def frames_per_row(rows: int, depth: int, sizes: Mapping[Any, Any]) -> int:
