@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "positions": set(),
     "tables": set(),
     "layers": {"positions", "tables"},
-    "modelfiles": set(),
+    "modelfiles": {"tables"},
     "inputs": {"layers", "positions", "tables", "modelfiles"},
     "checkpoints": {"tables", "modelfiles"},
     "evaluation": {"checkpoints", "measure", "modelfiles"},

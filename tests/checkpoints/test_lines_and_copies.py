@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 from typing import Any
 
@@ -254,8 +255,6 @@ def test_an_optimizer_that_names_its_parameters_keeps_its_moments(tmp_path: Path
 
 
 def test_paths_and_times_are_settings(tmp_path: Path) -> None:
-    import datetime
-
     at = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
     args = {"out": tmp_path, "at": at, "from": datetime.time(3), "took": datetime.timedelta(3), "block_size": 16}
     _, new = resized(tmp_path, {"model": gpt(16), "args": args}, length=40)

@@ -354,6 +354,9 @@ def test_a_comparison_with_another_model_is_a_problem(longer: Path, tmp_path: Pa
     other = saved(tiny_model("bert", {**TEXT, "hidden_size": 64}), tmp_path / "other")
     what = f"{other} is another model: most of its weights are missing here, or have another shape"
     assert posembed.check_checkpoint(longer, against=other).problems == (what,)
+    images = saved(tiny_model("vit", IMAGE), tmp_path / "images")
+    said = posembed.check_checkpoint(longer, against=images).problems
+    assert said[-1] == f"not compared with {images}: it takes no texts, so it is another model"
 
 
 def test_keys_may_have_a_prefix_on_one_side(tmp_path: Path) -> None:

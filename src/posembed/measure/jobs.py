@@ -59,9 +59,8 @@ class Planned:
         return "encoding" if self.steps is None else "run"
 
     def to_dict(self) -> dict[str, Any]:
-        values = {name: value for name, value in vars(self).items() if value is not None and name != "name"}
-        if not self.kept:
-            del values["kept"]
+        left_out = {"name"} if self.kept else {"name", "kept"}
+        values = {name: value for name, value in vars(self).items() if value is not None and name not in left_out}
         return {self.kind: self.name, **values}
 
 

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.modelfiles.safetensors import can_be_stored
+from posembed.tables.modules import is_table_name
 
 Place: TypeAlias = "tuple[Any, ...]"
 """The path to a value: keys, indices and names of attributes."""
@@ -33,8 +34,6 @@ WRAPPERS = re.compile(
 )
 """Matches what DistributedDataParallel, AveragedModel, Lightning's Fabric, torch.compile, FSDP and activation
 checkpointing add to the names of tensors."""
-POSITIONS = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\b(wpe|pe)\b")
-"""Matches the names of position tables, among others."""
 NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 """Types that hold settings as attributes."""
 COPIES = re.compile(r"fp32|master")
@@ -177,7 +176,7 @@ def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
 def agree(one: Mapping[str, tuple[int, ...]], other: Mapping[str, tuple[int, ...]]) -> bool:
     """Whether two models are copies of one: most tensors of the first are in both, with their shapes, and no table of
     positions has another number of rows, as a teacher's or a decoder's may have."""
-    named = (key for key in one.keys() & other.keys() if POSITIONS.search(key))
+    named = (key for key in one.keys() & other.keys() if is_table_name(key))
     pairs = ((one[key], other[key]) for key in named if len(one[key]) == len(other[key]) > 1)
     longer = any(first != second and first[-1] == second[-1] for first, second in pairs)
     return len(one.items() & other.items()) > len(one) / 2 and not longer

@@ -41,6 +41,7 @@ MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffe
 """The names of gradient averages (moments) in PyTorch's optimizers. All start at zero."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 EMA = re.compile(r"_ema$|(?<![^.])ema_(?=[^.]*$)")
+"""Matches what the name of an average's module adds to that of the module itself."""
 ROTATIONS = re.compile(r"(^|[._])(rope|rotary\w*|freqs?|cos|sin)(\b|_)")
 OVERLAP = "{}: its images are taken to have {} x {} pixels, in patches that do not overlap; if they do, pass --grid"
 FRAMES = "{}: it is not known how many frames a row stands for, so --frames is taken as its number of rows"

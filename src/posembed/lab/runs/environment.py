@@ -11,6 +11,7 @@ import torch
 
 from posembed._version import __version__
 from posembed.errors import ArgumentError
+from posembed.versions import names_versions
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -34,8 +35,10 @@ def make_accelerator(
         raise ArgumentError(f"device must be cpu, cuda, mps or xpu, or left out; got {device!r}")
     # All Accelerators of a process share one precision. Only that of an earlier call is changed here, not the user's.
     earlier = AcceleratorState() if is_initialized() else None
-    if earlier is not None and earlier.mixed_precision == LAST["precision"] and not earlier.use_distributed:
-        AcceleratorState._reset_state(reset_partial_state=True)
+    ours = earlier is not None and earlier.mixed_precision == LAST["precision"] and not earlier.use_distributed
+    if ours and precision != LAST["precision"]:
+        with names_versions("accelerate"):
+            AcceleratorState._reset_state(reset_partial_state=True)
     try:
         accelerator = Accelerator(mixed_precision=precision, cpu=device == "cpu", log_with=track, project_dir=tracking)
     except ValueError as error:  # such as fp16 without a GPU
