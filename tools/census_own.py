@@ -19,6 +19,9 @@ from posembed.errors import ArgumentError
 from posembed.tables.resize import changed_axes
 from posembed.tables.resize_methods import kernels_of
 
+#: Attention over more patches than this takes minutes and gigabytes on a CPU.
+MOST_ROWS = 10_000
+
 
 def own_method(old_model: nn.Module, new_model: nn.Module, target: Target) -> str:
     """Returns the method whose table gives the model's own answers at the new size, if the default one does not.
@@ -30,7 +33,7 @@ def own_method(old_model: nn.Module, new_model: nn.Module, target: Target) -> st
     table = target.table
     axes = table.layout.axes
     windowed = target.image_size is None and any(axis.relative for axis in axes)
-    if not axes or windowed or axes[0].name in IN_PART or table.kind == "sinusoidal":
+    if table.rows > MOST_ROWS or not axes or windowed or axes[0].name in IN_PART or table.kind == "sinusoidal":
         return ""
     kernels = kernels_of(changed_axes(table.layout, target.changes[0].layout))
     for path in models_around(old_model, table.parameter):
