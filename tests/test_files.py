@@ -146,6 +146,24 @@ def test_a_file_system_that_flushes_nothing_is_written_all_the_same(
     assert set(content(tmp_path / "out").values()) == {"new"}
 
 
+@together("kind", ["folder", "file"])
+def test_everything_is_flushed_before_it_takes_its_name(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[set[str]] = []
+
+    def renamed(source: Path, target: Path) -> bool:
+        flushed.append({str(path.relative_to(source)) for path in seen if source in (path, *path.parents)})
+        return rename(source, target)
+
+    seen, flush, rename = list[Path](), files.flush_one, files.renamed
+    monkeypatch.setattr(files, "flush_one", lambda path: (seen.append(path), flush(path)))
+    monkeypatch.setattr(files, "renamed", renamed)
+    write(tmp_path / "out", kind, None, lambda: None)
+    assert flushed == [{".", "b", "inside", "inside/a"} if kind == "folder" else {"."}]
+    assert seen[-1] == tmp_path, "the new name too"
+
+
 def test_leftovers_are_those_of_this_name_alone(tmp_path: Path) -> None:
     for name in NAMES:
         for other in NAMES:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import posembed
@@ -306,6 +307,13 @@ def test_a_stored_index_of_a_window_follows(tmp_path: Path) -> None:
     assert index
     for resized in (new, model):
         assert all(torch.equal(resized.state_dict()[name], expected[name]) for name in index)
+    stored = load_file(source / "model.safetensors")
+    narrow = {name: each if each.is_floating_point() else each.int() for name, each in stored.items()}
+    save_file(narrow, source / "model.safetensors")
+    posembed.resize_checkpoint(source, tmp_path / "narrow", window=3)
+    written = load_file(tmp_path / "narrow" / "model.safetensors")
+    assert all(written[name].dtype == torch.int32 for name in index), "the dtype of the file stays"
+    assert all(torch.equal(written[name], expected[name].int()) for name in index)
     new.get_buffer(index[0])[0, 1] += 1
     with pytest.raises(
         CheckpointError, match="relative_position_index: not resized: it depends on window_size, but is"

@@ -252,6 +252,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         "a link to .*, outside the checkpoint",
     ),
     "twice": (lambda at: rewritten(at, lambda said: setattr(first(said), "offset", 0)), "two values are at byte"),
+    "a byte twice": (
+        lambda at: rewritten(at, lambda said: setattr(first(said), "length", first(said).length + 1)),
+        "two values are at byte",
+    ),
     "negative": (lambda at: rewritten(at, lambda said: setattr(first(said), "offset", -3)), "cannot be read"),
     "not its data": (lambda at: rewritten(at, lambda said: said.storage_data.clear()), "not whole .KeyError"),
     "another planner": (

@@ -446,6 +446,10 @@ def test_a_tree_is_replaced_without_changing_the_original() -> None:
     assert (root["a"][1][0], root["n"].x, dict(root["b"])) == (2, 1, {"c": 3, "d": 4})
     assert new["a"][1][1] is root["a"][1][1]
     assert type(new["b"]) is OrderedDict
+    for trains in (True, False):
+        parameter = nn.Parameter(torch.ones(2), requires_grad=trains)
+        other = replaced({"w": parameter}, {("w",): torch.zeros(3)})["w"]
+        assert (type(other), other.requires_grad, len(other)) == (nn.Parameter, trains, 3)
     assert next(place for place, _ in nodes(root)) == ()
     assert tree_of({"epoch": 1, "opt": {"state": {0: {"m": torch.ones(3)}}, "param_groups": []}}) is None
 

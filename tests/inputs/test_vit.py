@@ -45,6 +45,8 @@ def test_output_and_gradients(
     model = saved(name, tmp_path, image_size=image_size, patch_size=patch_size, num_channels=channels)
     model, layer = model.double(), layer_class.from_checkpoint(tmp_path).double()
     sides = [image_size] * 2 if isinstance(image_size, int) else image_size
+    patch = [patch_size] * 2 if isinstance(patch_size, int) else patch_size
+    assert layer.position_embeddings.grid == (sides[0] // patch[0], sides[1] // patch[1])
     images = torch.randn(2, channels, *sides, dtype=torch.float64)
     embeddings = model.get_submodule("vit.embeddings" if name == VIT[0] else "embeddings")
     ours, theirs = layer(images), embeddings(images)

@@ -215,6 +215,9 @@ def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> N
     last_q, all_k = layer.at_queries_keys(long[:, :, -1:], long, torch.tensor([19]), torch.arange(20))
     assert torch.equal(last_q, alone_long[:, :, -1:])
     assert torch.equal(all_k, alone_long)
+    first_q, all_k = layer.at_queries_keys(long[:, :, :3], long, torch.arange(3), torch.arange(20))
+    assert torch.equal(first_q, alone_long[:, :, :3]), "queries and keys of one text have one length"
+    assert torch.equal(all_k, alone_long)
 
 
 def test_initial_tokens_keep_their_angles() -> None:

@@ -56,6 +56,13 @@ def test_what_is_no_json_object_is_refused(text: str, tmp_path: Path) -> None:
         LargeJson(tmp_path / "a.json").get("truncation")
 
 
+@together("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": 3}]}'])
+def test_a_name_that_is_there_twice_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"a\.json: not JSON \(a name is repeated\)"):
+        read_json(tmp_path / "a.json")
+
+
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_bytes(b'{"a": "\xff"}')
     for read in (read_json, lambda path: LargeJson(path).get("b")):

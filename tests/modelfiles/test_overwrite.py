@@ -150,6 +150,20 @@ def test_a_copy_with_its_times_can_be_replaced_and_one_without_them_is_safe(sour
         posembed.resize_checkpoint(source, tmp_path / "copied", length=80, overwrite=True)
 
 
+def test_a_fine_tuned_copy_stays(source: Path, tmp_path: Path) -> None:
+    """Its record ends with a fine-tuning, whatever the times of its files."""
+    out = tmp_path / "out"
+    posembed.resize_checkpoint(source, out, length=64)
+    record = json.loads((out / "posembed.json").read_text())
+    seconds = record["resizes"][-1]["time"]
+    (out / "posembed.json").write_text(json.dumps({**record, "tunings": [{"time": seconds}]}))
+    os.utime(out / "posembed.json", (seconds, seconds))
+    before = contents(tmp_path)
+    with pytest.raises(CheckpointError, match="unchanged earlier resize"):
+        posembed.resize_checkpoint(source, out, length=80, overwrite=True)
+    assert contents(tmp_path) == before
+
+
 @pytest.mark.parametrize("moment", ["even", "of the record"])
 @pytest.mark.parametrize("name", ["notes.txt", "model.safetensors", "README.md", "1_Pooling/config.json"])
 def test_one_time_for_all_files_hides_no_work(name: str, moment: str, source: Path, tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ def test_initial_values_count_the_matrices_of_each_stack() -> None:
 
 
 X, SOURCE = torch.randn(2, 5, DIM), torch.randn(2, 7, DIM)
+SAME_POSITIONS = torch.tensor([[[0] + [1] * 6], [[1, 0] + [1] * 5]])  # 0, 0, 1, 2, ... with both masks
 
 
 def plain(**options: object) -> Decoder:
@@ -265,6 +266,10 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (with_another_encoding, "positions or encoding of the memory"),
     (
         lambda: in_two_steps({"memory": SOURCE}, {"memory": SOURCE, "memory_mask": torch.ones(2, 7)}),
+        "have read another memory, memory_mask",
+    ),
+    (
+        lambda: in_two_steps(*({"memory": SOURCE, "memory_mask": mask.expand(2, -1)} for mask in SAME_POSITIONS)),
         "have read another memory, memory_mask",
     ),
 ]

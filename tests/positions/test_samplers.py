@@ -98,6 +98,10 @@ def test_augmented_moves_scales_and_jitters() -> None:
     assert 1.97 < scaled[:, 1].max() <= 2
     assert abs(scaled[:, 1].log().mean()) < 0.1, "log s, not s, is uniform"
 
+    both = augmented(500, 6, max_shift=4, max_jitter=0.5, max_scale=2, generator=seeded())
+    plain = augmented(500, 6, max_shift=4, max_jitter=0.5, generator=seeded())
+    assert_close(both / plain, (both / plain)[:, :1].expand(500, 6), relative=True)
+
 
 def test_abacus_counts_within_each_number() -> None:
     assert abacus(written("$12+345=678"), DIGITS).tolist() == [[0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 3]]

@@ -49,6 +49,11 @@ def test_the_thresholds_stand_clear_of_the_figures_they_were_read_from() -> None
     assert drop[[0, 127, 511]].min() > 0.28
 
 
+def test_the_nearer_neighbour_of_an_end_row_is_its_only_one() -> None:
+    rows = torch.tensor([[3.0, 0.0], [-1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -1.0]]).double()
+    assert nearer_cosine(rows).tolist() == [-1.0, 1.0, 1.0, 0.0, -1.0]
+
+
 @shapes
 @given(n=st.integers(1, 300), half=st.integers(1, 100), interleaved=st.booleans())
 def test_nothing_is_suspected_of_sinusoids(n: int, half: int, interleaved: bool) -> None:
