@@ -275,17 +275,11 @@ def together(found: Found, first: Target, second: Target) -> Target:
 
 
 def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:
-    """Refuses config values that leave a table without cells, such as the last stage's table for a small image, or with
-    cells that do not divide into the table's blocks."""
+    """Refuses config values that leave a table without cells, such as the last stage's table for a small image."""
     for table in tables:
         for field in (each.field for each in table.cells if each.field in values):
             if min(each.count(pair(values[field]) or 0) for each in table.cells if each.field == field) < 1:
                 raise ArgumentError(f"{table.key}: {field}={values[field]} leaves no cell; pass a larger {what}")
-        for count, cells in zip(table.layout.blocks or (), table.cells, strict=False):
-            if cells.field in values and (size := cells.count(pair(values[cells.field]) or 0)) % count:
-                given, multiple = f"{cells.field}={values[cells.field]}", math.ceil(cells.stride * count)
-                blocks = f"{given} gives {size} cells on a side, not {count} equal blocks"
-                raise ArgumentError(f"{table.key}: {blocks}; pass a multiple of {multiple}")
 
 
 def two_sides(option: str, value: Any) -> Size | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.axes import Explanation, Response, explain, in_blocks, limited, role_of
+from posembed.checkpoints.axes import Explanation, Response, explain, limited, role_of
 from posembed.checkpoints.buckets import REACHES
 from posembed.checkpoints.families import rows_in_words, rows_said
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
@@ -31,7 +31,6 @@ from posembed.checkpoints.position_tables import (
 )
 from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
-from posembed.checkpoints.sources.configs import source_of
 from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import dtype_name, values_of
 from posembed.tables.families import COMPUTED, FieldPath, family_of
@@ -116,21 +115,12 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
-    in_fourth = source_of(known).in_blocks and len(table.shape) == 4 and found.layout.dims == (2,)
-    if in_fourth and not any(axis.relative for axis in found.layout.axes):
-        count = math.prod(table.shape[:2])
-        if (whole := in_blocks(found, count)) is None:
-            cells = " x ".join(str(axis.size) for axis in found.layout.axes)
-            return table.doubted(f"its rows are {count} blocks of {cells} cells, and no whole grid")
-        found = whole
     rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
         return table.doubted(rows)
     prefix, tail = rows
     layout = replace(found.layout, prefix=prefix, tail=tail)
     method = family_of(section(config, responses[0][0].path[:-1])).method_for(layout)
-    if layout.blocks is not None:
-        method = "bicubic"  # of timm's resize_pos_embed for NesT
     return replace(table.read_by(layout, cells=found.cells), method=method)
 
 

@@ -346,7 +346,7 @@ def wrong_rows(size: TableSize, gradient: Tensor, made: Sequence[Tensor]) -> str
         return ""  # of pooled keys (MViTv2): the smallest difference is that of the first query and the last key
     if not used.all():
         return f"the model reads {int(used.sum())} of its {len(cells)} rows"
-    apart = len(layout.axes) == 1 or (len(layout.dims) > 1 and layout.blocks is None)  # no order to be shown
+    apart = len(layout.axes) == 1 or len(layout.dims) > 1  # no order to be shown
     if apart or any(axis.relative for axis in layout.axes):
         return ""
     orders = [cells, *([rows] if layout.front or layout.tail else [])]  # MAE's decoder reads class token and patches

@@ -149,7 +149,7 @@ def is_built_by_timm(module: nn.Module) -> bool:
 class Timm(Source):
     library = "timm"
     kept = 2**20  # values of a table
-    in_order = in_blocks = True
+    in_order = True
 
     def name_of(self, known: TimmConfig) -> str:
         return known.architecture
