@@ -348,10 +348,6 @@ def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]
     return chosen
 
 
-DETECTION_TOKENS = (
-    "{}: not resized: its last {} rows are those of the object queries, which are tokens of this model, and no option "
-    "changes their number; build a model with another num_detection_tokens, and copy its first rows and tokens into it"
-)
 NOT_UNDERSTOOD = "no table of {} is understood well enough to be resized"
 
 
@@ -371,10 +367,6 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     others_are_known = len(found.understood) == len(found.tables)
     if not fields and len(named) == 1 and others_are_known and named[0].field is None:  # a file without a config
         return [*named]
-    if not fields and option is QUERIES:
-        count = {} if found.config is None else found.config.to_dict()
-        for table in (each for each in found.understood if 0 < each.layout.tail == count.get("num_detection_tokens")):
-            raise CheckpointError(DETECTION_TOKENS.format(table.key, table.layout.tail))
     if not fields:
         others = flags_for(found.understood)
         remedy = f". To resize these, pass {', or '.join(others)}" if others else ""
