@@ -164,14 +164,6 @@ def test_what_is_refused(model: str, queries: int, reason: str, tmp_path: Path) 
         posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", queries=queries)
 
 
-def test_queries_that_are_tokens_are_said_to_be_rows_of_the_table_of_patches(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "patch_size": 16}
-    config = transformers.YolosConfig(**sizes, intermediate_size=16, image_size=[64, 64], num_detection_tokens=OLD)
-    transformers.YolosForObjectDetection(config).save_pretrained(tmp_path / "old")
-    with pytest.raises(CheckpointError, match=f"its last {OLD} rows are those of the object queries.*copy its first"):
-        posembed.resize_checkpoint(tmp_path / "old", tmp_path / "new", queries=NEW)
-
-
 def test_a_detector_in_memory() -> None:
     model = MODELS["Detr"]()
     before = model.model.query_position_embeddings.weight.detach().clone()

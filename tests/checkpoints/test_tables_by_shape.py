@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -254,53 +252,6 @@ def test_the_last_row_of_a_text_may_be_that_of_its_class_token(tmp_path: Path) -
     new = resized(state, tmp_path, {"context_length": 8}, length=16)
     assert new["args"] == {"context_length": 16}
     assert torch.equal(new["model"]["text.positional_embedding"], torch.cat((table[:8], table[:8], table[8:])))
-
-
-def distance_index(side: int, step: int = 1) -> Tensor:
-    """Returns the index of LeViT's own code: the number of each distance in the order in which it occurs first."""
-    cells, own = (list(product(range(0, side, each), repeat=2)) for each in (1, step))
-    numbers: dict[tuple[int, int], int] = {}
-    pairs = [(abs(one[0] - other[0]), abs(one[1] - other[1])) for one in own for other in cells]
-    return torch.tensor([numbers.setdefault(each, len(numbers)) for each in pairs]).view(len(own), len(cells))
-
-
-def levit(*stages: int) -> dict[str, Tensor]:
-    """Returns what LeViT stores for stages of so many cells on a side: two layers each, and one between two stages."""
-    state: dict[str, Tensor] = {}
-    for stage, side in enumerate(stages):
-        steps = {"a.m": 1, "b.m": 1} | ({"c": 2} if stage + 1 < len(stages) else {})
-        for layer, step in steps.items():
-            state[f"blocks.{stage}{layer}.attention_biases"] = torch.randn(2, side * side)
-            state[f"blocks.{stage}{layer}.attention_bias_idxs"] = distance_index(side, step)
-    return state
-
-
-@pytest.mark.parametrize("first", [9, 5, 6])
-def test_levits_distances_follow_their_grid_with_their_indices(first: int, tmp_path: Path) -> None:
-    """Each stage has half as many cells on a side as the one before it, rounded up."""
-    old, second = levit(7, 4, 2), -(-first // 2)
-    wanted = levit(first, second, -(-second // 2))
-    for size, settings in (({"grid": (first, first)}, {}), ({"image_size": 16 * first}, {"input_size": 112})):
-        new = resized(old, tmp_path, settings, **size)
-        assert new["args"] == ({"input_size": 16 * first} if settings else {})
-        for key, value in wanted.items():
-            if key.endswith("idxs"):
-                assert torch.equal(new["model"][key], value), key
-                continue
-            sides = [math.isqrt(each.shape[1]) for each in (old[key], value)]
-            axes = tuple(Axis(name, sides[0], relative=True, signed=False) for name in ("height", "width"))
-            sizes = {"height": sides[1], "width": sides[1]}
-            longer = resize_table(old[key], sizes=sizes, layout=TableLayout(axes=axes, dims=(1,)))
-            assert torch.equal(new["model"][key], longer), key
-
-
-def test_distances_of_windows_are_no_stages(tmp_path: Path) -> None:
-    """As in EfficientViT: nothing between its maps says that one has half as many cells on a side as another. Or an
-    index has other distances."""
-    windows = {key: value for key, value in levit(7, 4).items() if "c." not in key}
-    for state in (windows, levit(7), {**levit(7, 4), "blocks.0c.attention_bias_idxs": distance_index(7, 2).flip(0)}):
-        with pytest.raises(CheckpointError, match=r"save_for_hf\(model, FOLDER\)"):
-            resized(state, tmp_path, grid=(8, 8))
 
 
 @pytest.mark.parametrize("named", [{}, {"table": "trunk.pos_embed"}])

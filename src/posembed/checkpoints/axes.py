@@ -121,20 +121,6 @@ def tables_in_columns(response: Response, around: Config) -> Explanation | None:
     return Explanation(TableLayout(axes=axes, dims=(1,), columns=width), cells, others)
 
 
-def in_blocks(found: Explanation, count: int) -> Explanation | None:
-    """Returns the axes of a grid that is stored as a square of equal blocks (NesT), computed from the axes of one
-    block. None if the blocks form no square. count: the number of blocks."""
-    side = math.isqrt(count)
-    block = found.layout
-    if side * side != count or tuple(axis.name for axis in block.axes) != IMAGE_AXES or found.others:
-        return None
-    axes = tuple(replace(axis, size=side * axis.size) for axis in block.axes)
-    cells = tuple(replace(each, kernel=Fraction(each.stride, side), stride=Fraction(each.stride, side))
-                  for each in found.cells)  # fmt: skip
-    dims = block.dims[0] - 1, *block.dims
-    return Explanation(TableLayout(axes=axes, dims=dims, blocks=(side, side)), cells)
-
-
 @dataclass(frozen=True)
 class Part:
     """The axes that one field sizes in one dimension. factor: the number of rows along all other axes of the dimension.

@@ -275,17 +275,11 @@ def together(found: Found, first: Target, second: Target) -> Target:
 
 
 def refuse_no_cell(tables: Sequence[PositionTable], values: Mapping[ConfigField, Any], what: str) -> None:
-    """Refuses config values that leave a table without cells, such as the last stage's table for a small image, or with
-    cells that do not divide into the table's blocks."""
+    """Refuses config values that leave a table without cells, such as the last stage's table for a small image."""
     for table in tables:
         for field in (each.field for each in table.cells if each.field in values):
             if min(each.count(pair(values[field]) or 0) for each in table.cells if each.field == field) < 1:
                 raise ArgumentError(f"{table.key}: {field}={values[field]} leaves no cell; pass a larger {what}")
-        for count, cells in zip(table.layout.blocks or (), table.cells, strict=False):
-            if cells.field in values and (size := cells.count(pair(values[cells.field]) or 0)) % count:
-                given, multiple = f"{cells.field}={values[cells.field]}", math.ceil(cells.stride * count)
-                blocks = f"{given} gives {size} cells on a side, not {count} equal blocks"
-                raise ArgumentError(f"{table.key}: {blocks}; pass a multiple of {multiple}")
 
 
 def two_sides(option: str, value: Any) -> Size | None:
@@ -354,10 +348,6 @@ def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]
     return chosen
 
 
-DETECTION_TOKENS = (
-    "{}: not resized: its last {} rows are those of the object queries, which are tokens of this model, and no option "
-    "changes their number; build a model with another num_detection_tokens, and copy its first rows and tokens into it"
-)
 NOT_UNDERSTOOD = "no table of {} is understood well enough to be resized"
 
 
@@ -377,10 +367,6 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     others_are_known = len(found.understood) == len(found.tables)
     if not fields and len(named) == 1 and others_are_known and named[0].field is None:  # a file without a config
         return [*named]
-    if not fields and option is QUERIES:
-        count = {} if found.config is None else found.config.to_dict()
-        for table in (each for each in found.understood if 0 < each.layout.tail == count.get("num_detection_tokens")):
-            raise CheckpointError(DETECTION_TOKENS.format(table.key, table.layout.tail))
     if not fields:
         others = flags_for(found.understood)
         remedy = f". To resize these, pass {', or '.join(others)}" if others else ""

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import nn
 
-from posembed.checkpoints.axes import Explanation, Response, explain, in_blocks, limited, role_of
+from posembed.checkpoints.axes import Explanation, Response, explain, limited, role_of
 from posembed.checkpoints.buckets import REACHES
 from posembed.checkpoints.families import rows_in_words, rows_said
 from posembed.checkpoints.patterns import looks_sinusoidal, recomputed
@@ -29,9 +29,7 @@ from posembed.checkpoints.position_tables import (
     pair,
     section,
 )
-from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
-from posembed.checkpoints.sources.configs import source_of
 from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import dtype_name, values_of
 from posembed.tables.families import COMPUTED, FieldPath, family_of
@@ -54,7 +52,6 @@ OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
-MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 LINE_OR_GRID = (
     "its rows may be positions in a line or the cells of a grid; in one file, --length or --grid says which, and "
     "--old-grid that of a grid that is not square"
@@ -116,21 +113,12 @@ def table_with_axes(
     found = explain(name, responses, config)
     if isinstance(found, str):
         return table.doubted(found)
-    in_fourth = source_of(known).in_blocks and len(table.shape) == 4 and found.layout.dims == (2,)
-    if in_fourth and not any(axis.relative for axis in found.layout.axes):
-        count = math.prod(table.shape[:2])
-        if (whole := in_blocks(found, count)) is None:
-            cells = " x ".join(str(axis.size) for axis in found.layout.axes)
-            return table.doubted(f"its rows are {count} blocks of {cells} cells, and no whole grid")
-        found = whole
     rows = others_in(table, model, found, section(config, responses[0][0].path[:-1]))
     if isinstance(rows, str):
         return table.doubted(rows)
     prefix, tail = rows
     layout = replace(found.layout, prefix=prefix, tail=tail)
     method = family_of(section(config, responses[0][0].path[:-1])).method_for(layout)
-    if layout.blocks is not None:
-        method = "bicubic"  # of timm's resize_pos_embed for NesT
     return replace(table.read_by(layout, cells=found.cells), method=method)
 
 
@@ -138,7 +126,7 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     """Returns the numbers of rows before and after the cells of a table, or the reason why they are unknown.
 
     Class tokens come first unless ``tables/families.py`` says otherwise. For rows that belong to no token,
-    ``checkpoints/families.json`` states the side, or else runs of the model try both.
+    ``checkpoints/families.json`` states the side.
     """
     others, family, name = found.others, family_of(around), table.parameter
     if any(axis.relative for axis in found.layout.axes):
@@ -154,19 +142,11 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     if others > tokens and others == tokens + tokens_around(model, name, REGISTERS):
         return others, 0
     cells = " x ".join(str(axis.size) for axis in found.layout.axes)
-    why = ""
-    if tokens == 0 and others <= MOST_OTHERS:
-        sides = (others, 0), (0, others)
-        said = rows_said(model, name)
-        if len(known := [each for each in sides if rows_in_words(*each) in said]) == 1:
-            return known[0]
-        for prefix, tail in sides:
-            here = table.read_by(replace(found.layout, prefix=prefix, tail=tail), cells=found.cells)
-            if not (problem := why_unread(model, here)):
-                return prefix, tail
-            why = why or f": {problem}"
+    said = rows_said(model, name) if tokens == 0 else ()
+    if len(known := [each for each in ((others, 0), (0, others)) if rows_in_words(*each) in said]) == 1:
+        return known[0]
     rows, count = (f"1 {one}" if n == 1 else f"{n} {one}s" for n, one in ((others, "row"), (tokens, "class token")))
-    return f"it has {rows} besides its {cells} cells, but the model has {count}, and no run shows what they are{why}"
+    return f"it has {rows} besides its {cells} cells, but the model has {count}, and it is unknown what they are"
 
 
 def line_layout(

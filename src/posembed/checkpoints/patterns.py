@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -106,16 +105,13 @@ def resized_buffer(old: Tensor, shape: tuple[int, ...]) -> Tensor | None:
     return None
 
 
-def index_of(axes: Sequence[Axis], *, behind_token: bool = False, step: int = 1) -> Tensor:
-    """Returns, for each pair of cells, the row number (N, N) in a table of differences, as Swin stores it, or of
-    distances, as in LeViT. behind_token: whether a class token comes before the cells; its pairs have the last three
-    rows, as in BEiT. step: 2 if only every second cell along each axis attends, as between LeViT's stages."""
+def index_of(axes: Sequence[Axis], *, behind_token: bool = False) -> Tensor:
+    """Returns, for each pair of cells, the row number (N, N) in a table of differences, as Swin stores it.
+    behind_token: whether a class token comes before the cells; its pairs have the last three rows, as in BEiT."""
     cells = torch.stack(torch.meshgrid(*(torch.arange(axis.size) for axis in axes), indexing="ij")).flatten(1)
-    own = cells[:, (cells % step == 0).all(0)]
     index = torch.zeros(1, dtype=torch.int64)
-    for axis, at, of in zip(axes, own, cells, strict=True):
-        apart = at[:, None] - of[None]
-        index = index * axis.rows + (apart + axis.size - 1 if axis.signed else apart.abs())
+    for axis, at in zip(axes, cells, strict=True):
+        index = index * axis.rows + at[:, None] - at[None] + axis.size - 1
     if behind_token:
         rows = math.prod(axis.rows for axis in axes)
         index = torch.nn.functional.pad(index, (1, 0, 1, 0))
@@ -146,12 +142,10 @@ def buffers_of_windows(
     cells = math.prod(axis.size for axis in old)
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
-        sampled = len(shape) == 2 and shape == (math.prod(-(-int(axis.size) // 2) for axis in old), cells)
-        if len(shape) not in (2, 3) or not (sampled or shape[-1] == shape[-2]) or shape[-1] not in (cells, cells + 1):
+        if len(shape) not in (2, 3) or shape[-1] != shape[-2] or shape[-1] not in (cells, cells + 1):
             continue
         if len(shape) == 2 and (dtype_name(tensor).startswith(("I", "U")) or key.endswith("index")):
-            how: Mapping[str, Any] = {"behind_token": shape[-1] > cells, "step": 1 + (shape[0] < cells)}
-            patterns: list[Tensor | None] = [index_of(axes, **how) for axes in (old, new)]
+            patterns: list[Tensor | None] = [index_of(axes, behind_token=shape[-1] > cells) for axes in (old, new)]
         elif len(shape) == 3 and NAMED_LIKE_A_BUFFER.search(key):
             patterns = [shifted_windows(shape[0], (axes[0].size, axes[-1].size)) for axes in (old, new)]
         else:

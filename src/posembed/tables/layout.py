@@ -24,13 +24,12 @@ sides follow each other, so their numbers of rows are added, not multiplied as f
 A tensor may store these rows in other ways: with one dimension per axis, or with the heads first. ``TableLayout.dims``
 names the dimensions of the tensor that enumerate the positions; ``rows_in`` turns any such tensor into rows (N, D), and
 ``stored`` turns rows back into the tensor. All other code reads rows (N, D). Mllama stores a table for each tile of an
-image in one dimension, one after the other (``columns``). NesT stores a grid block by block (``blocks``).
+image in one dimension, one after the other (``columns``).
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar
@@ -118,15 +117,13 @@ class TableLayout:
             for tables (N, D), (1, N, D) and (N, 1, D).
         columns: None, or the width D of a row if the last dimension stores whole tables (N, D) one after the other.
             ``dims`` then names this dimension.
-        blocks: None, or the numbers of blocks along (height, width) if a grid is stored block by block. ``dims`` then
-            names the dimension of the blocks and that of the positions in a block, each in row-major order.
 
     "Length" always means the number of positions that the table holds. On relative axes, it counts differences.
 
     Raises:
         ArgumentError: numbers that no table can have, a pad_row that is not reserved, an unknown or repeated axis or
             dimension, a grid that disagrees with the axes, special tokens in a table with a dimension for each axis,
-            columns or blocks without their dims, or a grid that is not whole blocks.
+            or columns without their dimension.
 
     Examples:
         >>> import torch
@@ -149,7 +146,6 @@ class TableLayout:
     axes: tuple[Axis, ...] = ()
     dims: tuple[int, ...] = ()
     columns: Count | None = None
-    blocks: Pair | None = None
 
     BERT: ClassVar[TableLayout]
     GPT2: ClassVar[TableLayout]
@@ -180,12 +176,6 @@ class TableLayout:
             raise ArgumentError(
                 f"columns is the width of a row, for axes in one dimension; got columns={self.columns!r} for "
                 f"{len(self.axes)} axes and dims={self.dims}"
-            )
-        fits = len(self.dims) == 2 and not any(map(operator.mod, self.grid or (1, 1), self.blocks or (1, 1)))
-        if self.blocks is not None and not (self.grid and fits):
-            raise ArgumentError(
-                f"blocks divides a grid in two dims into whole blocks; got blocks={self.blocks} for "
-                f"grid={self.grid} and dims={self.dims}"
             )
 
     def _match_grid_and_axes(self) -> None:
@@ -238,13 +228,6 @@ class TableLayout:
         rows = tuple(axis.rows for axis in self.axes)
         return (sum(rows),) if are_sides(self.axes) else rows
 
-    @property
-    def apart(self) -> tuple[int, ...]:
-        """The sizes of the dimensions in ``dims``, if there are several."""
-        if self.blocks is None:
-            return self.shape
-        return math.prod(self.blocks), math.prod(self.shape) // math.prod(self.blocks)
-
     @explains_errors
     def rows_in(self, tensor: Tensor) -> Tensor:
         """Returns the rows (N, D) of a stored table. D is the product of all dimensions other than ``dims``.
@@ -270,10 +253,6 @@ class TableLayout:
                 )
             return tensor.unflatten(-1, (-1, length, self.columns)).movedim(-2, 0).flatten(1)
         rows = tensor.movedim(self.dims, tuple(range(count)))
-        if self.blocks is not None:
-            within = tuple(map(operator.floordiv, self.grid or (), self.blocks))
-            rows = rows.unflatten(1, within).unflatten(0, self.blocks).transpose(1, 2)
-            return rows.reshape(math.prod(self.shape), -1)
         return rows.reshape(math.prod(rows.shape[:count]), math.prod(rows.shape[count:]))
 
     def stored(self, rows: Tensor, like: Tensor) -> Tensor:
@@ -287,10 +266,7 @@ class TableLayout:
             return rows.unflatten(1, (*like.shape[:-1], -1, self.columns)).movedim(0, -2).flatten(-3).contiguous()
         count = len(self.dims)
         others = like.movedim(self.dims, tuple(range(count))).shape[count:]
-        if self.blocks is not None:
-            (height, width), (high, wide) = self.blocks, map(operator.floordiv, self.grid or (), self.blocks)
-            rows = rows.reshape(height, high, width, wide, -1).transpose(1, 2)
-        cells = rows.reshape(*(self.apart if count > 1 else rows.shape[:1]), *others)
+        cells = rows.reshape(*(self.shape if count > 1 else rows.shape[:1]), *others)
         return cells.movedim(tuple(range(count)), self.dims).contiguous()
 
     @explains_errors

@@ -84,8 +84,8 @@ def resize_table(
             "size, ...}"
         )
     apart = tuple(table.shape[dim] for dim in layout.dims)
-    if len(apart) > 1 and apart != layout.apart:
-        raise ArgumentError(f"dimensions {layout.dims} must have the sizes {layout.apart}; got {apart}")
+    if len(apart) > 1 and apart != layout.shape:
+        raise ArgumentError(f"dimensions {layout.dims} must have the sizes {layout.shape}; got {apart}")
     front, positions, tail = layout.split(rows)
     new = new_layout(layout, len(positions), length=length, grid=grid, sizes=sizes)
     wide = rows.dtype == torch.float64

@@ -153,23 +153,20 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
 
 @dataclass(frozen=True)
 class Kind:
-    """Tables that ``name`` matches. relative: whether their rows are differences. signed: False for distances, read
-    only with a stored index. tails: how many rows may follow; in BEiT, 3 for the class token. dims: as in
-    TableLayout."""
+    """Tables that ``name`` matches. relative: whether their rows are differences. tails: how many rows may follow; in
+    BEiT, 3 for the class token."""
 
     name: re.Pattern[str]
     axes: tuple[str, ...]
     relative: bool = True
-    signed: bool = True
     tails: tuple[int, ...] = (0,)
-    dims: tuple[int, ...] = ()
 
 
+DISTANCES = re.compile(r"(^|\.)attention_biases$")  # of LeViT and its like
 KINDS = (
     Kind(re.compile(r"(^|\.)rel_pos_h$"), ("height",)),
     Kind(re.compile(r"(^|\.)rel_pos_w$"), ("width",)),
     Kind(re.compile(r"(^|\.)relative_position_bias_table$"), IMAGE_AXES, tails=(0, 3)),
-    Kind(re.compile(r"(^|\.)attention_biases$"), IMAGE_AXES, signed=False, dims=(1,)),  # LeViT
     Kind(re.compile(r"(^|\.)((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), relative=False),
     Kind(re.compile(r"(^|\.)(query|queries|refpoint)_(embed|feat)(der|ures)?\.weight$"), ("query",), relative=False),
 )
@@ -187,12 +184,10 @@ def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Itera
             axes = tuple(map(Axis, IMAGE_AXES, shape[fits[0] :])) if len(fits) == 1 else ()
             read = table.read_by(TableLayout(axes=axes, dims=(fits[0], fits[0] + 1)), doubt=A_GUESS) if axes else None
             yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
+        elif DISTANCES.search(key) and len(shape) == 2:
+            yield table.doubted(IN_CODE)
         for kind in KINDS:
-            if (
-                kind.name.search(key)
-                and shape[:-2] == (1,) * (kind.axes == ("time",))
-                and (table.rows > 1 or kind.dims)
-            ):
+            if kind.name.search(key) and shape[:-2] == (1,) * (kind.axes == ("time",)) and table.rows > 1:
                 yield table_of(kind, table, tensors)
 
 
@@ -203,9 +198,9 @@ def index_beside(table: FoundTable, tensors: Tensors) -> Tensor | None:
 
 def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
     """Returns a table with axes that fit its rows and its stored index, if any; otherwise marked as not understood."""
-    index, whole = index_beside(table, tensors), table.shape[kind.dims[0]] if kind.dims else table.rows
+    index = index_beside(table, tensors)
     for tail in kind.tails:
-        rows = whole - tail
+        rows = table.rows - tail
         side = (math.isqrt(max(rows, 0)) + 1) // 2 if len(kind.axes) > 1 else (rows + 1) // 2 if kind.relative else rows
         sizes = [(max(side, 1),) * len(kind.axes)]  # equal, unless the index has other sides
         if index is not None:
@@ -213,43 +208,11 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
             sizes = [(each, cells // each) for each in range(1, cells + 1) if cells % each == 0]
         for each in sizes:
             pairs = zip(kind.axes, each, strict=True)
-            axes = tuple(Axis(*one, relative=kind.relative, signed=kind.signed) for one in pairs)
-            how: dict[str, Any] = {
-                "behind_token": tail > 0,
-                "step": 1 if index is None or len(index) == index.shape[-1] else 2,
-            }
-            fits = kind.signed if index is None else torch.equal(index, index_of(axes, **how).to(index.dtype))
+            axes = tuple(Axis(*one, relative=kind.relative) for one in pairs)
+            fits = index is None or torch.equal(index, index_of(axes, behind_token=tail > 0).to(index.dtype))
             if math.prod(axis.rows for axis in axes) == rows and fits:
-                return table.read_by(TableLayout(axes=axes, tail=tail, dims=kind.dims), doubt=A_GUESS)
-    why = f"its {table.rows} rows are not the differences of the cells of a square, or of its index"
-    return table.doubted(why if kind.signed else IN_CODE)
-
-
-def in_stages(
-    table: PositionTable, tables: Sequence[PositionTable], sizes: Mapping[Any, Any], tensors: Tensors
-) -> FoundTable:
-    """Returns a table of distances, sized by the first stage: each further stage has half as many cells on a side. It
-    is doubtful unless stored indices between stages confirm the halving, because tables of windows have the same
-    names."""
-    stages: dict[Size, set[int]] = {}  # the cells of each stage, and the number of those that attend
-    for each in (each for each in tables if not each.layout.axes[0].signed):
-        index, grid = index_beside(each, tensors), (int(each.layout.axes[0].size), int(each.layout.axes[1].size))
-        stages.setdefault(grid, set()).add(0 if index is None else len(index))
-    first, *others = sorted(stages, reverse=True)
-    halves = [(-(-height // 2), -(-width // 2)) for height, width in (first, *others)]
-    if (
-        not others
-        or others != halves[:-1]
-        or any(math.prod(half) not in stages[each] for half, each in zip(others, (first, *others), strict=False))
-    ):
-        return table.doubted(IN_CODE)
-    stated = [sides(value) or (0, 0) for place, value in sizes.items() if kind_of(place) == "image_size"]
-    image = next((size for size in stated if size[0] and size[0] % first[0] == size[1] % first[1] == 0), None)
-    field = field_of("image_size", image, sizes) if image else field_of("grid_size", first, sizes)
-    pixels = (image[0] // first[0], image[1] // first[1]) if image else (1, 1)
-    level = [first, *others].index((int(table.layout.axes[0].size), int(table.layout.axes[1].size)))
-    cells = tuple(Cells(field, side, 1, pixels[side] * 2**level) for side in range(2))
-    return replace(table, found_by="settings", doubt="", field=field, cells=cells)
+                return table.read_by(TableLayout(axes=axes, tail=tail), doubt=A_GUESS)
+    return table.doubted(f"its {table.rows} rows are not the differences of the cells of a square, or of its index")
 
 
 def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None) -> FoundTable:
@@ -306,8 +269,6 @@ def with_cells(
     table (SAM) or include a class token (BEiT). sizes: the settings, by place.
     """
     axes, projection = table.layout.axes, projection_beside(table.key, tensors)
-    if not axes[0].signed:
-        return in_stages(table, tables, sizes, tensors)
     patch = (1, 1, *tensors[projection].shape[2:])[-3:] if projection else None
     grid = {axis.name: int(axis.size) for axis in axes}
     if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them

@@ -32,8 +32,6 @@ LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
 Shape = tuple[int, ...]
-Few = tuple[int, int] | None  # cells along an axis of two copies; None for the true sizes
-HALF = (0, 0)  # half the true sizes
 
 
 class Source:
@@ -41,13 +39,13 @@ class Source:
 
     library: the name of the library. kept: parameters of at most this many values are on the device of the buffers.
     in_order: whether the models are known to read the differences of an oblong grid in order.
-    in_blocks: whether a grid may be stored block by block. has_rows: whether families.json has rows for the models.
+    has_rows: whether families.json has rows for the models.
     repeats_lengths: whether sections of a config repeat the length of a text, as they repeat the size of an image.
     """
 
     library = ""
     kept = 0
-    in_order = in_blocks = has_rows = repeats_lengths = False
+    in_order = has_rows = repeats_lengths = False
 
     def name_of(self, known: Any) -> str:
         return type(known).__name__
