@@ -92,11 +92,6 @@ class TrainingSpec(Settings):
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
 
-    def shortened(self: SpecT, tokens: int) -> SpecT:
-        """Returns the spec with training sequences of about ``tokens`` tokens, which a plan times if the full steps
-        take too long. Returns the spec itself if its sequences are not longer, or if the data decides their length."""
-        return self
-
     def shared_settings(self) -> dict[str, Any]:
         """Returns the settings that all runs of a folder have in common."""
         return {

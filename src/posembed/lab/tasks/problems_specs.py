@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.spec import MODEL, TRAINING, TrainingSpec
@@ -35,16 +33,6 @@ class SizedSpec(TrainingSpec):
     )
     test_sizes: Ascending[Count] = option("Sizes to measure at, separated by commas.", MODEL)
 
-    @abstractmethod
-    def lengths(self, size: int) -> dict[str, Any]:
-        """Returns the lengths in tokens of the longest problem of this size, by field of the spec."""
-
-    def shortened(self, tokens: int) -> SizedSpec:
-        if self.train_length <= tokens:
-            return self
-        size = max(self.train_size * tokens // self.train_length, 1)
-        return dataclasses.replace(self, train_size=size, **self.lengths(size))
-
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSpec(SizedSpec):
@@ -55,6 +43,3 @@ class ProblemSpec(SizedSpec):
     @property
     def longest(self) -> int:
         return tokens_read(self.problem, max(self.train_size, *self.test_sizes))
-
-    def lengths(self, size: int) -> dict[str, Any]:
-        return {"train_length": tokens_read(self.problem, size)}

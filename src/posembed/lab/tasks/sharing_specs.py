@@ -32,9 +32,6 @@ class SharingSpec(SizedSpec):
     target_length: int
     """Tokens that the decoder reads to write the longest training target; the rows of the decoder's table."""
 
-    def lengths(self, size: int) -> dict[str, Any]:
-        return lengths_of(self.problem, size)
-
 
 def lengths_of(problem: str, size: int) -> dict[str, Any]:
     """Returns the lengths in tokens of the longest pair of this size, as fields of ``SharingSpec``."""
