@@ -19,10 +19,11 @@ from posembed.lab.questions.inits import GRADIENTS, STEPS, Inits, losses_to_reac
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import InitialValues, initial_table, measured_table
-from posembed.lab.tasks.table_specs import CHANGES, COSINE, LOSS, MOVED, MOVED_TIMES, InitSpec
-from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.lab.tasks.text_specs import CHANGES, LOSS, InitSpec, LengthSpec
 from posembed.report.evidence import smoothed
 from tolerance import assert_close
+
+MOVED, MOVED_TIMES, COSINE = CHANGES[2:5]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from asked import runs_of, shared, summarise
 from posembed.comparison import prepare
 from posembed.errors import ArgumentError
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.question import PRESETS
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import Lengths

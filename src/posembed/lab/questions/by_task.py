@@ -9,7 +9,7 @@ from posembed.errors import ArgumentError
 from posembed.lab.found import Found
 from posembed.lab.question import Loaded, Reading, TrainedQuestion
 from posembed.lab.similarities import Similarities, similarities_of
-from posembed.lab.tasks.table_specs import ByTaskSpec
+from posembed.lab.tasks.text_specs import ByTaskSpec
 
 FEWEST_ROWS = 3
 

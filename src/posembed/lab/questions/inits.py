@@ -11,7 +11,7 @@ from posembed.lab.found import Found, Results
 from posembed.lab.metrics import metrics
 from posembed.lab.question import Compared, Loaded, TrainedQuestion
 from posembed.lab.runs.results import NORMS_AT_START, RunResult
-from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitSpec
+from posembed.lab.tasks.text_specs import CHANGES, LOSS, PERPLEXITY, InitSpec
 from posembed.measure.frame import Frame, Value
 from posembed.settings import Positive, option
 from posembed.words import called, listed, loss_number
@@ -37,7 +37,7 @@ class Inits(TrainedQuestion):
     models: Mapping[str, str]
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        masked = given.get("model") == MASKED
+        masked = given.get("model") == "masked"
         return super().settings("tiny" if masked and preset is None else preset, given)
 
     def check_name(self, name: str) -> None:
@@ -47,7 +47,7 @@ class Inits(TrainedQuestion):
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         chosen.pop("test_lengths", None)
-        if (model := chosen.pop("model", None)) not in (None, CAUSAL):
+        if (model := chosen.pop("model", None)) not in (None, "causal"):
             chosen["model"] = model
         return super().load(chosen)
 

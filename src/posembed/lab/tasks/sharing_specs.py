@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from posembed.lab.measured import Measured, by_x
-from posembed.lab.metrics import metrics
+from posembed.lab.metrics import Measured, by_x, metrics
 from posembed.lab.runs.spec import MODEL, TRAINING
 from posembed.lab.tasks.pairs import PROBLEMS
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS, SizedSpec

@@ -1,4 +1,5 @@
-"""The settings of learning from text, and the metrics of a language model at several context lengths."""
+"""The settings of learning from text, and the metrics of a language model at several context lengths or of a learned
+table."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
@@ -24,6 +25,8 @@ CONTINUED_LEARNING_RATE = 1e-4
 """The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
 
 SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN = metrics("lengths")
+LOSS, PERPLEXITY = metrics("held-out loss", "perplexity")
+CHANGES = metrics("changes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +94,48 @@ class LengthSpec(LanguageSpec):
     @property
     def longest(self) -> int:
         return max(self.train_length, *self.test_lengths)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSpec(LanguageSpec):
+    """Settings of a run that trains a learned table at the input of a language model."""
+
+    encoding: str = "learned"
+    init: str = ""
+    """The name of the initial values, as in ``initial_table``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitSpec(TableSpec):
+    COMPARED: ClassVar[str] = "init"
+
+    model: Literal["causal", "masked"] | None = option(
+        "causal, which predicts the next token, or masked, which sees both sides of hidden tokens as BERT does. "
+        "Default: causal.",
+        MODEL,
+        default=None,
+    )
+
+    @property
+    def objective(self) -> str:
+        return self.model or "causal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByTaskSpec(TableSpec):
+    COMPARED: ClassVar[str] = "task"
+
+    task: str = ""
+    """A name in ``lab.tasks.objectives``."""
+    init: str = option(
+        "Initial values of the tables, the same for all tasks of a seed: normal-STD, xavier, zero, sinusoidal or "
+        "sinusoidal-STD.",
+        MODEL,
+    )
+
+    @property
+    def objective(self) -> str:
+        return self.task
 
 
 def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,15 +16,12 @@ from posembed.lab.data.answered import Asked
 from posembed.lab.data.labelled import Examples
 from posembed.lab.data.tagged import Sentence, are_iob, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
-from posembed.lab.measured import Measured, by_item
+from posembed.lab.metrics import Measured, by_item
 from posembed.lab.model import PositionedModel, token_losses
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts, summed
 from posembed.lab.tasks.classification_specs import ENTITY_F1, EXACT, F1, LOSS, TOKEN_ACCURACY, SpanSpec, TagSpec
 from posembed.lab.tasks.objectives import IGNORED
 from posembed.measure.frame import Value
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 
 class Tagging(OfTexts[TagSpec]):
