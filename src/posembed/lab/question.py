@@ -23,7 +23,7 @@ from posembed.lab.found import Axis, Found, Results, model_size
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.spec import TrainingSpec, merged, require_warmup
-from posembed.lab.tasks.text_specs import task_on_text
+from posembed.lab.tasks.text_specs import load_text
 from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
@@ -324,4 +324,5 @@ class TrainedQuestion(Question):
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
-        return task_on_text(resolve_name(f"posembed.lab.tasks.{self.task}"), chosen)
+        corpus = load_text(chosen)
+        return resolve_name(f"posembed.lab.tasks.{self.task}")(corpus), {"data_sha256": corpus.sha256}

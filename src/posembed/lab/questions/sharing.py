@@ -10,14 +10,15 @@ from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import Loaded, TrainedQuestion
 from posembed.lab.tasks.pairs import PROBLEMS
-from posembed.lab.tasks.problems_specs import EXACT, TOKENS
-from posembed.lab.tasks.sharing_specs import (
+from posembed.lab.tasks.problems_specs import (
+    EXACT,
     LOSS,
     LOSS_WITHIN,
     ONE,
     PAST,
     SAME_ON_BOTH,
     TABLES,
+    TOKENS,
     TWO,
     WITHIN,
     SharingSpec,

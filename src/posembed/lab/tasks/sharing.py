@@ -14,7 +14,7 @@ from posembed.lab.measure import TOKENS_AT_ONCE
 from posembed.lab.metrics import Measured
 from posembed.lab.model import EncoderDecoder, PositionedModel, TwoSides, token_losses
 from posembed.lab.tasks.pairs import END, PADDING, PROBLEMS, START, Pair, held_out_pairs, train_pair
-from posembed.lab.tasks.sharing_specs import ONE, TABLES, TWO, SharingSpec, measured_pairs
+from posembed.lab.tasks.problems_specs import ONE, TABLES, TWO, SharingSpec, measured_pairs
 from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding

@@ -3,11 +3,11 @@ table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
@@ -18,7 +18,6 @@ from posembed.settings import Ascending, Count, TwoOrMore, option
 if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
 
-TaskT = TypeVar("TaskT")
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
@@ -166,24 +165,14 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def with_length_counts(chosen: dict[str, Any]) -> None:
-    """Reads the file that ``train_lengths`` names. Removes "full", so that such runs equal the default."""
+def load_text(chosen: dict[str, Any], *, end: int | None = None) -> Corpus:
+    """Loads the text that the settings name, and the file that ``train_lengths`` names. Removes "full", so that such
+    runs equal the default. ``end`` is as in ``load_corpus``."""
+    from posembed.lab.data.text import load_corpus
+
     name = chosen.pop("train_lengths", None)
     if name not in (None, FULL):
         counts = counts_of(name)
         known = name if Path(name).name in NAMES else Path(name).name  # a file may be called "short"
         chosen |= {"train_lengths": known, "train_length_counts": counts}
-
-
-def task_on_text(kind: Callable[[Corpus], TaskT], chosen: dict[str, Any]) -> tuple[TaskT, dict[str, Any]]:
-    """Returns a task on the text that the settings name, and the setting that is computed from the text."""
-    with_length_counts(chosen)
-    corpus = corpus_of(chosen)
-    return kind(corpus), {"data_sha256": corpus.sha256}
-
-
-def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
-    """Loads the text that the settings name. ``end`` is as in ``load_corpus``."""
-    from posembed.lab.data.text import load_corpus
-
     return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"], end=end)

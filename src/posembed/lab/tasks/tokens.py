@@ -172,9 +172,8 @@ class Answering(OfTexts[SpanSpec]):
     def measure(self, spec: SpanSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         windows = self.held_out.windows(spec.train_length, spec.stride)
         known = answered(self.held_out, windows, self.held_out_labels, spec)
-        order = (self.held_out.lengths()[windows.rows] - windows.starts).argsort(
-            stable=True
-        )  # similar lengths together
+        left = self.held_out.lengths()[windows.rows] - windows.starts
+        order = left.argsort(stable=True)  # batches hold similar lengths
         best, given = torch.full((len(self.asked),), -torch.inf, dtype=torch.float64), [""] * len(self.asked)
         loss = 0.0
         for some in order.split(TEXTS_AT_ONCE):
