@@ -22,7 +22,7 @@ from posembed.files import data_of
 from posembed.lab.found import Axis, Found, Results, model_size
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.spec import TrainingSpec, merged, require_warmup
+from posembed.lab.runs.spec import TrainingSpec, merged
 from posembed.lab.tasks.text_specs import load_text
 from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
@@ -217,14 +217,10 @@ class TrainedQuestion(Question):
         layers = (layer.split("+") for layer in text.split("/"))
         return "/".join("+".join([base, *sorted(suffixes)]) for base, *suffixes in layers)
 
-    def check_value(self, value: str) -> None:
-        """Raises ArgumentError for a value that ``Spec.VARIED`` cannot have."""
-
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task, Any]:
         """Loads the data. Returns the task, and a spec with all shared settings but no compared name."""
-        require_warmup(chosen)
-        for value in self.values(chosen):
-            self.check_value(value)
+        if chosen["warmup"] > chosen["steps"]:
+            raise ArgumentError(f"warmup: expected at most the {chosen['steps']:,} steps; got {chosen['warmup']:,}")
         task, found = self.load(chosen)
         shared = {name: value for name, value in chosen.items() if name != self.varied}
         return task, self.Spec(question=self.name, **shared, **found)

@@ -117,12 +117,6 @@ def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
 
 
-def require_warmup(values: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for a warm-up that is longer than the training."""
-    if values["warmup"] > values["steps"]:
-        raise ArgumentError(f"warmup: expected at most the {values['steps']:,} steps; got {values['warmup']:,}")
-
-
 def require_divisible(width: int, heads: int) -> None:
     """Raises ArgumentError for a width that the heads do not divide."""
     if width % heads:
