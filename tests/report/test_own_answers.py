@@ -10,7 +10,7 @@ from made_up_by_task import by_task_run, by_task_runs, save_by_task
 from made_up_inits import init_runs_of, typical
 from made_up_runs import NO_REACH, TYPICAL, run, runs
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.inits import STEPS
+from posembed.lab.questions.tables import STEPS
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.text_specs import LOSS
 from posembed.report.questions import page_of

@@ -16,7 +16,7 @@ from posembed.measure.metrics import Metric
 from posembed.settings import Ascending, Count, option
 
 EXACT, TOKENS, WRONG = metrics("answers", "wrong reads")
-WITHIN, LOSS_WITHIN, PAST, LOSS = metrics("sharing")
+WITHIN, LOSS_WITHIN, PAST, LOSS = metrics("sharing", "loss of targets")
 ONE, TWO = "one-table", "two-tables"
 TABLES = (ONE, TWO, "encoder-table", "decoder-table")
 """Where the learned tables are: one for both sides, one for each side, or one on a single side."""

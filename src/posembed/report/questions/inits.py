@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from posembed.lab.found import Found, Row
-from posembed.lab.questions.inits import STEPS
+from posembed.lab.questions.tables import STEPS
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.tasks.text_specs import LOSS
 from posembed.measure.metrics import Metric
