@@ -227,9 +227,8 @@ class TrainedQuestion(Question):
 
     def values(self, chosen: Mapping[str, Any]) -> list[str]:
         """Returns the values of ``Spec.VARIED`` in the settings; an empty list without such a field."""
-        return (
-            [] if self.varied is None else list(dict.fromkeys(self.canonical(value) for value in chosen[self.varied]))
-        )
+        given = () if self.varied is None else chosen[self.varied]
+        return list(dict.fromkeys(map(self.canonical, given)))
 
     def specs(self, shared: Any, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[Any]:
         """Returns one spec per name, value and seed. All runs of a seed come before the next seed, and all names of a
@@ -292,12 +291,7 @@ class TrainedQuestion(Question):
         """Returns counts of the held-out data, such as the number of examples by label, by the title of their table."""
         return {}
 
-    def summarise(
-        self,
-        results: Results,
-        reading: Any = None,
-        folder: RunFolder | None = None,
-    ) -> Found:
+    def summarise(self, results: Results, reading: Any = None, folder: RunFolder | None = None) -> Found:
         """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
         ``folder``: the run folder; without it, the runs' tables are unknown.
 

@@ -92,8 +92,7 @@ def tokens_of(amount: str, available: int) -> int:
 
     Raises DataError if the text has fewer tokens.
     """
-    value = share_or_tokens(amount)
-    tokens = value if isinstance(value, int) else round(value * available)
+    tokens = tokens_meant(amount, available)
     if tokens > available:
         raise DataError(
             f"the text to train on has {available:,} tokens, fewer than the amount {tokens:,}; give more text, or a "
@@ -102,12 +101,17 @@ def tokens_of(amount: str, available: int) -> int:
     return tokens
 
 
+def tokens_meant(amount: str, available: int) -> int:
+    """Returns the same number as ``tokens_of``, even if the text has fewer tokens."""
+    value = share_or_tokens(amount)
+    return value if isinstance(value, int) else round(value * available)
+
+
 def require_different(amounts: Sequence[str], available: int) -> None:
-    """Raises ArgumentError if two of the amounts mean the same number of tokens in a text of ``available`` tokens, and
-    the errors of ``tokens_of``."""
+    """Raises ArgumentError if two of the amounts mean the same number of tokens in a text of ``available`` tokens."""
     known: dict[int, str] = {}
     for amount in amounts:
-        tokens = tokens_of(amount, available)
+        tokens = tokens_meant(amount, available)
         if tokens in known:
             raise ArgumentError(
                 f"amounts: {known[tokens]} and {amount} are the same text, {tokens:,} tokens; leave out one of them"
