@@ -12,7 +12,7 @@ from made_up_runs import kin, made_up, save
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.tensors import snapshot_steps
 from posembed.lab.tasks.language import measured_table
-from posembed.lab.tasks.table_specs import ByTaskSpec
+from posembed.lab.tasks.text_specs import ByTaskSpec
 
 TYPICAL = {"causal": 1.9, "masked": 2.3, "replaced": 0.4}
 LENGTH, WIDTH, STEPS = 32, 16, 700

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from made_up_runs import made_up
-from posembed.lab.measured import Measured, by_item, by_x
+from posembed.lab.metrics import Measured, by_item, by_x
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.classification_specs import ACCURACY, LOSS, MACRO_F1, ImageSpec, TextSpec

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from posembed.lab.cost.measure import by_round
-from posembed.lab.cost.results import CostResult, CostSettings
-from posembed.lab.cost.summary import PLAIN
+from posembed.lab.cost.results import PLAIN, CostResult, CostSettings
 from posembed.measure.frame import Frame, Run, Value
 from posembed.statistics import estimate_median
 

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 
 from made_up_runs import kin, made_up, save
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.runs.results import RunResult
 from posembed.lab.runs.tensors import snapshot_steps
 from posembed.lab.tasks.language import initial_table
-from posembed.lab.tasks.table_specs import CHANGES, LOSS, PERPLEXITY, InitSpec
+from posembed.lab.tasks.text_specs import CHANGES, LOSS, PERPLEXITY, InitSpec
 
 TYPICAL = {
     "normal-0.02": 1.400,

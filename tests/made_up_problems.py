@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from made_up_runs import made_up
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.questions.problems import Problem
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.problems_specs import EXACT, TOKENS

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from posembed.lab.measure import bits_per_byte
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.tensors import save_attention, save_tables, snapshot_steps
 from posembed.lab.tasks.text_specs import (

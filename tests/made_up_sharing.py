@@ -8,7 +8,7 @@ from typing import Any
 from made_up_runs import made_up
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.sharing_specs import SharingSpec, measured_pairs
+from posembed.lab.tasks.problems_specs import SharingSpec, measured_pairs
 
 SIZES = (1, 2, 3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from made_up_classes import LOSSES, drawn
 from made_up_runs import made_up
-from posembed.lab.measured import Measured, by_item
+from posembed.lab.metrics import Measured, by_item
 from posembed.lab.questions.classification import Spans, Tags
 from posembed.lab.runs.results import RunResult
 from posembed.lab.tasks.classification_specs import ENTITY_F1, EXACT, F1, LOSS, TOKEN_ACCURACY, SpanSpec, TagSpec

@@ -12,8 +12,7 @@ import torch
 from posembed.calls import named, unknown
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import checked, measure_cost, plan_cost
-from posembed.lab.cost.results import CostSettings, sizes_in_words
-from posembed.lab.cost.summary import CostSummary
+from posembed.lab.cost.results import CostSettings, CostSummary, sizes_in_words
 from posembed.lab.question import Conduct, Question, Reading, TrainedQuestion
 from posembed.lab.questions import QUESTIONS, Cost
 from posembed.lab.runs.cluster import knock, sweep_on_ray

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pandas
 
-from posembed.lab.cost.results import load
-from posembed.lab.cost.summary import CostSummary
+from posembed.lab.cost.results import CostSummary, load
 from posembed.measure.frame import COLUMNS
 
 SMALL = "--encodings learned,alibi --batch 1 --length 16 --width 32 --heads 4 --layers 2 --longest 512 --seconds 0"

@@ -7,6 +7,7 @@ from posembed.lab.data.labelled import Example, Examples, load_labelled
 from posembed.lab.data.text import Corpus, load_corpus
 from posembed.lab.questions.classification import Images, Text
 from posembed.lab.questions.lengths import Lengths
+from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.classification import ImageClassification, TextClassification
 from posembed.lab.tasks.classification_specs import ImageSpec, TextSpec
@@ -29,7 +30,7 @@ def task(corpus: Corpus) -> LanguageModelling:
 
 @pytest.fixture(scope="session")
 def accelerator() -> Accelerator:
-    return Accelerator(cpu=True)
+    return make_accelerator("no", "cpu")
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from made_up_by_task import by_task_run, by_task_runs, save_by_task
 from made_up_inits import init_runs_of, typical
 from made_up_runs import NO_REACH, TYPICAL, run, runs
 from posembed.lab.questions import QUESTIONS
-from posembed.lab.questions.inits import STEPS
+from posembed.lab.questions.tables import STEPS
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.table_specs import LOSS
+from posembed.lab.tasks.text_specs import LOSS
 from posembed.report.questions import page_of
 from posembed.report.questions.inits import PUBLISHED, agrees
 from posembed.report.questions.lengths import last_position, reach, reach_in_words, verdict

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Axis, Summary, plain

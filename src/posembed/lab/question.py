@@ -22,8 +22,8 @@ from posembed.files import data_of
 from posembed.lab.found import Axis, Found, Results, model_size
 from posembed.lab.metrics import metrics
 from posembed.lab.runs.results import RunFolder
-from posembed.lab.runs.spec import TrainingSpec, merged, require_warmup
-from posembed.lab.tasks.text_specs import task_on_text
+from posembed.lab.runs.spec import TrainingSpec, merged
+from posembed.lab.tasks.text_specs import load_text
 from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 from posembed.settings import Count, Names, Settings, option
@@ -217,23 +217,18 @@ class TrainedQuestion(Question):
         layers = (layer.split("+") for layer in text.split("/"))
         return "/".join("+".join([base, *sorted(suffixes)]) for base, *suffixes in layers)
 
-    def check_value(self, value: str) -> None:
-        """Raises ArgumentError for a value that ``Spec.VARIED`` cannot have."""
-
     def prepare(self, chosen: dict[str, Any]) -> tuple[Task, Any]:
         """Loads the data. Returns the task, and a spec with all shared settings but no compared name."""
-        require_warmup(chosen)
-        for value in self.values(chosen):
-            self.check_value(value)
+        if chosen["warmup"] > chosen["steps"]:
+            raise ArgumentError(f"warmup: expected at most the {chosen['steps']:,} steps; got {chosen['warmup']:,}")
         task, found = self.load(chosen)
         shared = {name: value for name, value in chosen.items() if name != self.varied}
         return task, self.Spec(question=self.name, **shared, **found)
 
     def values(self, chosen: Mapping[str, Any]) -> list[str]:
         """Returns the values of ``Spec.VARIED`` in the settings; an empty list without such a field."""
-        return (
-            [] if self.varied is None else list(dict.fromkeys(self.canonical(value) for value in chosen[self.varied]))
-        )
+        given = () if self.varied is None else chosen[self.varied]
+        return list(dict.fromkeys(map(self.canonical, given)))
 
     def specs(self, shared: Any, names: Sequence[str], seeds: int, values: Sequence[str] = ()) -> list[Any]:
         """Returns one spec per name, value and seed. All runs of a seed come before the next seed, and all names of a
@@ -296,12 +291,7 @@ class TrainedQuestion(Question):
         """Returns counts of the held-out data, such as the number of examples by label, by the title of their table."""
         return {}
 
-    def summarise(
-        self,
-        results: Results,
-        reading: Any = None,
-        folder: RunFolder | None = None,
-    ) -> Found:
+    def summarise(self, results: Results, reading: Any = None, folder: RunFolder | None = None) -> Found:
         """Summarises runs that share all settings except the compared name, the value of ``Spec.VARIED`` and the seed.
         ``folder``: the run folder; without it, the runs' tables are unknown.
 
@@ -324,4 +314,5 @@ class TrainedQuestion(Question):
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         """Checks and completes the settings in ``chosen``, loads the data, and returns the task."""
-        return task_on_text(resolve_name(f"posembed.lab.tasks.{self.task}"), chosen)
+        corpus = load_text(chosen)
+        return resolve_name(f"posembed.lab.tasks.{self.task}")(corpus), {"data_sha256": corpus.sha256}

@@ -10,8 +10,7 @@ import pytest
 from made_up_cost import result
 from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.cost.results import OF_COST, prepare, save
-from posembed.lab.cost.summary import CostSummary
+from posembed.lab.cost.results import OF_COST, CostSummary, prepare, save
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.text_specs import LengthSpec

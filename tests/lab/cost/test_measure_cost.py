@@ -9,8 +9,7 @@ import pytest
 
 from posembed.errors import ArgumentError, RunFolderError
 from posembed.lab.cost.measure import checked, encoding_of, measure_cost
-from posembed.lab.cost.results import CostResult, CostSettings, load, save
-from posembed.lab.cost.summary import METRICS, PLAIN, CostSummary
+from posembed.lab.cost.results import METRICS, PLAIN, CostResult, CostSettings, CostSummary, load, save
 from posembed.nn.encodings import names_for
 
 TINY: dict[str, Any] = {"batch": 1, "length": 16, "width": 32, "heads": 4, "layers": 2, "longest": 1024, "seconds": 0}

@@ -18,7 +18,7 @@ from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.runs.tensors import save_tables
 from posembed.lab.similarities import MEASURES, Similarities
-from posembed.lab.tasks.table_specs import LOSS
+from posembed.lab.tasks.text_specs import LOSS
 from posembed.statistics import Estimate
 from tolerance import assert_close
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from posembed.lab.cost.summary import METRICS
+from posembed.lab.cost.results import METRICS
 from posembed.lab.metrics import GROUPS
 from posembed.lab.question import DECLARED, TrainedQuestion
 from posembed.lab.questions import QUESTIONS

@@ -15,14 +15,15 @@ from asked import shared as shared_settings
 from made_up_inits import init_run, init_runs_of
 from posembed.errors import ArgumentError
 from posembed.lab.data.text import Corpus
-from posembed.lab.questions.inits import GRADIENTS, STEPS, Inits, losses_to_reach, recent, step_at
+from posembed.lab.questions.tables import GRADIENTS, STEPS, Inits, losses_to_reach, recent, step_at
 from posembed.lab.runs import train
 from posembed.lab.runs.results import result_from_json
 from posembed.lab.tasks.language import InitialValues, initial_table, measured_table
-from posembed.lab.tasks.table_specs import CHANGES, COSINE, LOSS, MOVED, MOVED_TIMES, InitSpec
-from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.lab.tasks.text_specs import CHANGES, LOSS, InitSpec, LengthSpec
 from posembed.report.evidence import smoothed
 from tolerance import assert_close
+
+MOVED, MOVED_TIMES, COSINE = CHANGES[2:5]
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from asked import runs_of, shared, summarise
 from posembed.comparison import prepare
 from posembed.errors import ArgumentError
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.question import PRESETS
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.lengths import Lengths
@@ -29,14 +29,10 @@ def test_the_reference_is_alibi_where_it_was_run_and_otherwise_a_choice(spec: Le
     both = [result(spec, "rope", 0, losses), result(spec, "alibi", 0, losses)]
     assert summarise(both).reference == "alibi"
     assert summarise(both, reference="rope").reference == "rope"
-    with pytest.raises(ArgumentError, match=r"the reference 'none' was not run; the finished runs are rope, alibi"):
-        summarise(both, reference="none")
     with pytest.raises(ArgumentError, match=r"the reference 'none' is not compared; the names are rope; add it"):
         runs_of(spec, ["rope"], 1, reference="none")
     alone = summarise(both[:1])
     assert alone.reference == "rope"  # without ALiBi, the first
-    with pytest.raises(ArgumentError, match="nothing to summarise"):
-        summarise([])
 
 
 @pytest.mark.parametrize("question", ["lengths", "data-efficiency", "reverse"])

@@ -89,13 +89,6 @@ def test_each_run_has_its_own_lengths_and_encoding(data: str, tmp_path: Path) ->
     assert drawn.lengths == (5, 16)
 
 
-def test_two_files_of_one_name_are_refused() -> None:
-    runs = [row_run("full", seed=seed) for seed in range(2)]
-    runs[1] = dataclasses.replace(runs[1], spec=dataclasses.replace(runs[1].spec, train_length_counts=((5, 1),)))
-    with pytest.raises(ArgumentError, match="several files called full, whose lengths differ; choose another --out"):
-        summarise(runs)
-
-
 @pytest.mark.parametrize("length", [1, 2, 3, 9, 64, 100, 1024])
 def test_bands_follow_each_other_from_the_first_to_the_last_position(length: int) -> None:
     found = bands(length)

@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.questions.lengths import Lengths
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.spec import with_default_window

@@ -99,20 +99,14 @@ class StandIn:
 
     def remote(self, **options: int) -> Callable[[Any], Any]:
         def remote(made: Any) -> Any:
-            if not isinstance(made, type):
-                return SimpleNamespace(remote=lambda *given: Called(made, *given))
-            actor = made()
-            called = {name: SimpleNamespace(remote=getattr(actor, name)) for name in ("note", "take")}
-            return SimpleNamespace(remote=lambda: SimpleNamespace(**called))
+            return SimpleNamespace(remote=lambda *given: Called(made, *given))
 
         return remote
 
-    def wait(self, waiting: list[Any], *, num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+    def wait(self, waiting: list[Any], *, num_returns: int) -> tuple[list[Any], list[Any]]:
         return waiting[:num_returns], waiting[num_returns:]
 
-    def get(self, called: Any, timeout: float | None = None) -> Any:
-        if isinstance(called, list):  # what the board holds
-            return called
+    def get(self, called: Any) -> Any:
         function, spec, task, *others = called.given
         if spec.encoding in self.lost:
             raise self.exceptions.RayError

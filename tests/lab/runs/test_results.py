@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from posembed.errors import RunFolderError
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.question import Compared
 from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, WHOLE_WINDOWS, LengthSpec

@@ -10,17 +10,15 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from torch import Tensor
 
 from asked import runs_of, summarise
 from fresh_process import run_fresh
 from posembed.errors import RunFolderError
 from posembed.lab.data.text import Corpus
 from posembed.lab.model import PositionedModel
-from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.runs.sweep import TOKENS_TO_TIME, plan, sweep
+from posembed.lab.runs.sweep import plan, sweep
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
 
@@ -132,39 +130,6 @@ def in_bf16() -> Iterator[Accelerator]:
     """An accelerator in bf16. Accelerators share a state, which is restored."""
     yield make_accelerator("bf16", "cpu")
     make_accelerator("no", "cpu")
-
-
-@pytest.mark.parametrize(("question", "name"), [("sharing", "two-tables"), ("reverse", "rope")])
-def test_a_plan_of_long_sequences_tries_shorter_ones(
-    question: str, name: str, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = {"layers": 1, "width": 8, "heads": 2, "steps": 2, "batch": 8, "test_sizes": (5,)}
-    given |= {"problem": "reverse"} if question == "sharing" else {"window": 8, "ring": 8}
-    asked = QUESTIONS[question]
-
-    def prepared(size: int) -> tuple[Any, Any]:
-        task, settings = asked.prepare(asked.settings(None, {**given, "train_size": size}))
-        return task, *asked.specs(settings, [name], 1)
-
-    task, spec = prepared(20_000)
-    for tokens in (64, 1000):
-        short = spec.shortened(tokens)
-        assert 0.8 * tokens < short.train_length <= tokens
-        assert short == prepared(short.train_size)[1]
-    assert short.shortened(1000) is short
-
-    lengths, draw = [], task.draw
-
-    def watched(*args: Any) -> tuple[Tensor, ...]:
-        batch: tuple[Tensor, ...] = draw(*args)
-        lengths.extend(each.size(1) for each in batch if each.dim() > 1)
-        return batch
-
-    monkeypatch.setattr(task, "draw", watched)
-    [long], [few] = (plan([each], task, accelerator) for each in (spec, prepared(20)[1]))
-    assert max(lengths) <= TOKENS_TO_TIME + 1
-    assert long.position_parameters == (2 * 20_001 * spec.width if question == "sharing" else 0)
-    assert long.seconds > 10 * few.seconds
 
 
 def test_a_plan_times_steps_in_the_precision_of_training(

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from fresh_process import run_python
 from posembed.errors import ArgumentError
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.runs.environment import make_accelerator
 from posembed.lab.runs.results import RunFolder, measured_values
 from posembed.lab.runs.sweep import check_tracker, sweep

@@ -13,7 +13,7 @@ import torch
 from accelerate import Accelerator
 
 from posembed.errors import ArgumentError, DataError, RunFolderError
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.runs import environment, train
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.sweep import sweep

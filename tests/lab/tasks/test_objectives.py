@@ -16,8 +16,7 @@ from posembed.lab.data.text import Corpus
 from posembed.lab.runs import train
 from posembed.lab.tasks.language import InitialValues
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES, choose
-from posembed.lab.tasks.table_specs import ByTaskSpec
-from posembed.lab.tasks.text_specs import LengthSpec
+from posembed.lab.tasks.text_specs import ByTaskSpec, LengthSpec
 from together import together
 from tolerance import assert_close, close
 

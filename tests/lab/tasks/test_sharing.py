@@ -15,8 +15,8 @@ from posembed.errors import ArgumentError, DataError
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.train import check, run
 from posembed.lab.tasks.pairs import held_out_pairs
+from posembed.lab.tasks.problems_specs import EXACT, LOSS, SAME_ON_BOTH, TABLES, TOKENS, SharingSpec
 from posembed.lab.tasks.sharing import Rewriting
-from posembed.lab.tasks.sharing_specs import EXACT, LOSS, SAME_ON_BOTH, TABLES, TOKENS, SharingSpec
 from posembed.nn.encodings import names_for
 from together import together
 from tolerance import assert_close

@@ -17,7 +17,7 @@ from asked import shared
 from posembed.errors import ArgumentError
 from posembed.lab.data.answered import load_answered
 from posembed.lab.data.tokenizer import Pairs, Texts
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.questions.classification import Spans
 from posembed.lab.runs import train

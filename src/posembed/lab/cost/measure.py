@@ -24,8 +24,7 @@ from posembed.lab.cost.instruments import (
     time_batch,
 )
 from posembed.lab.cost.places import AttentionWith, Places, writes
-from posembed.lab.cost.results import GROWTH_SHAPE, CostResult, CostSettings, Shape
-from posembed.lab.cost.summary import PLAIN
+from posembed.lab.cost.results import GROWTH_SHAPE, PLAIN, CostResult, CostSettings, Shape
 from posembed.lab.runs.environment import describe_environment
 from posembed.lab.runs.spec import default_window, require_divisible
 from posembed.layers.base import PositionEncoding

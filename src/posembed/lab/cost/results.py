@@ -1,4 +1,4 @@
-"""The settings and the result of a cost measurement, and the folder that keeps them."""
+"""The settings and the result of a cost measurement, its metrics and summary, and the folder that keeps the result."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
+from posembed.lab.metrics import GROUPS, metrics
 from posembed.lab.runs.results import DAMAGED
+from posembed.measure.estimates import X
 from posembed.measure.frame import Frame
 from posembed.measure.jobs import Store
+from posembed.measure.metrics import Metric
+from posembed.measure.summary import Axis, Summary, plain
 from posembed.settings import Count, Names, NotNegative, Settings, TwoOrMore, option, restored
+from posembed.statistics import INTERVAL, Estimate, estimate_median
 
 OF_COST = "cost.json"
 
@@ -41,6 +46,12 @@ class Shape:
 
 GROWTH_SHAPE = Shape(batch=1, length=SHORTEST, width=64, heads=2)
 """The first shape of the growth measurement: one sequence, and the fewest heads that every encoding accepts."""
+
+
+PLAIN = "attention without position"
+MEASURED = metrics(*(group for group in GROUPS if group.startswith("cost: ")), **vars(GROWTH_SHAPE))
+METRICS = {each.name: each for each in MEASURED}
+OVERHEAD = METRICS["overhead, with backward"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +100,62 @@ class CostResult:
 
 def sizes_in_words(settings: CostSettings) -> str:
     return f"batch {settings.batch:,}, length {settings.length:,}, width {settings.width:,}, heads {settings.heads:,}"
+
+
+@dataclass(frozen=True)
+class CostRow:
+    name: str
+    seeds: tuple[int, ...] = (0,)
+    failures: tuple[str, ...] = ()
+
+
+class CostSummary(Summary):
+    """The costs of all encodings: medians over rounds, with their intervals."""
+
+    of_each, items, past_end, whole_axis = "encoding", "rounds", "not tried past", True
+    dots = f"Dots are medians, ticks are rounds, and bars are {INTERVAL}s."
+    bands = "A cross marks the last length tried, if the next would not fit in memory or time."
+
+    def __init__(self, result: CostResult) -> None:
+        super().__init__(result.frame, result.settings.encodings)
+        self.result, self.rows = result, [CostRow(name) for name in result.settings.encodings]
+        self.metrics = list(METRICS.values())
+        self.axis = Axis("tokens", max(result.frame.xs("time by length")))
+
+    def mean(self, metric: Metric, name: str, x: X = None) -> Estimate | None:
+        """Estimates the median over rounds."""
+        values = [part.value for part in self.runs(name)[0].found.get((metric.name, x), []) if part.value is not None]
+        return estimate_median(values) if values else None
+
+    def end(self, name: str) -> int | None:
+        longest = self.runs(name)[0].value("longest tried")
+        return int(longest) if longest is not None and name in self.result.stopped else None
+
+    @property
+    def writing(self) -> list[str]:
+        """The encodings that write something. “none” writes nothing; its time is only overhead."""
+        written = [metric for name, metric in METRICS.items() if name.startswith("written")]
+        return [name for name in self.names if any(self.by_seed(metric, name).get(0) for metric in written)]
+
+    def about(self) -> str:
+        """Describes in three sentences how the costs were measured."""
+        environment, rounds = self.result.environment, self.runs(PLAIN)[0].found
+        machine = environment["device"]
+        if self.result.settings.device == "cpu":
+            machine = f"{environment['processor']} (threads: {environment['threads']})"
+        plain = [METRICS[f"time of the layer, {which}"] for which in ("forward", "with backward")]
+        forward, backward = (len(rounds[metric.name, None]) for metric in plain)
+        alone = [metric.write(found.value) for metric in plain if (found := self.mean(metric, PLAIN))]
+        return (
+            f"Measured on {machine}, at {sizes_in_words(self.result.settings)}: each encoding in turn, alone and in an "
+            f"attention layer. Values are medians, with {INTERVAL}s, of {forward} rounds forward and {backward} rounds "
+            f"forward and backward. Attention without position takes {alone[0]} forward, {alone[1]} with backward."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the settings, the machine and every estimate as plain values."""
+        about = {name: value for name, value in dataclasses.asdict(self.result).items() if name != "frame"}
+        return {"question": "cost", **plain(about), "estimates": self.estimates()}
 
 
 def prepare(folder: Path, settings: CostSettings) -> None:

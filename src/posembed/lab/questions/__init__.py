@@ -10,13 +10,11 @@ from posembed.errors import RunFolderError
 from posembed.lab.cost.results import CostSettings
 from posembed.lab.question import Question
 from posembed.lab.questions.amounts import DataEfficiency, Dropout
-from posembed.lab.questions.by_task import ByTask
 from posembed.lab.questions.classification import Images, Spans, Tags, Text
-from posembed.lab.questions.inits import Inits
 from posembed.lab.questions.lengths import Lengths
-from posembed.lab.questions.problems import PROBLEMS, Problem, StateTracking
+from posembed.lab.questions.problems import PROBLEMS, Problem, Sharing, StateTracking
 from posembed.lab.questions.rows import Rows
-from posembed.lab.questions.sharing import Sharing
+from posembed.lab.questions.tables import ByTask, Inits
 from posembed.measure.jobs import read_settings
 from posembed.settings import Settings, option
 

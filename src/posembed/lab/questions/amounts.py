@@ -36,10 +36,9 @@ class DataEfficiency(TrainedQuestion):
     def canonical(self, text: str) -> str:
         return super().canonical(canonical_amount(text))
 
-    def check_value(self, value: str) -> None:
-        share_or_tokens(value)
-
     def load(self, chosen: dict[str, Any]) -> Loaded:
+        for value in self.values(chosen):
+            share_or_tokens(value)
         task: Any
         task, found = super().load(chosen)
         require_different(self.values(chosen), len(task.corpus.train))

@@ -1,15 +1,30 @@
-"""Which encoding solves problems larger than those it was trained on?"""
+"""Which encoding solves problems larger than those it was trained on, and should two sides share one table there?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from posembed.calls import named, unknown
+from posembed.errors import ArgumentError
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import DECLARED, Loaded, Reading, TrainedQuestion
 from posembed.lab.runs.spec import with_default_window
+from posembed.lab.tasks.pairs import PROBLEMS as PAIRS
 from posembed.lab.tasks.problem_texts import PROBLEMS, tokens_read
-from posembed.lab.tasks.problems_specs import EXACT, TOKENS, ProblemSpec, wrong_reads
+from posembed.lab.tasks.problems_specs import (
+    EXACT,
+    ONE,
+    SAME_ON_BOTH,
+    TABLES,
+    TOKENS,
+    TWO,
+    WITHIN,
+    ProblemSpec,
+    SharingSpec,
+    lengths_of,
+    wrong_reads,
+)
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import reached
 from posembed.words import called, listed, up_to
@@ -18,7 +33,21 @@ SOLVED = 0.95
 """A size is solved if the model answers at least this share of its problems, over all seeds, without a mistake."""
 
 
-class Problem(TrainedQuestion):
+class OfSizes(TrainedQuestion):
+    """A question about generated problems of several sizes."""
+
+    problems: Mapping[str, Any] = PROBLEMS
+    """The problems by name, each with its ``unit`` of size."""
+
+    def axis(self, results: Results, metric: Metric) -> Axis:
+        spec = results[0].spec
+        return Axis(self.problems[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
+
+    def facts(self, found: Found) -> dict[str, Any]:
+        return {"problem": self.problems[found.spec.problem], "largest": max(found.spec.test_sizes)}
+
+
+class Problem(OfSizes):
     """The question about one problem of PROBLEMS."""
 
     group = "tasks"
@@ -49,13 +78,6 @@ class Problem(TrainedQuestion):
         chosen["train_length"] = tokens_read(self.name, chosen["train_size"])
         with_default_window(chosen)
         return ProblemSolving(self.name), {"problem": self.name}
-
-    def axis(self, results: Results, metric: Metric) -> Axis:
-        spec = results[0].spec
-        return Axis(PROBLEMS[spec.problem].unit, max(spec.test_sizes), trained=spec.train_size)
-
-    def facts(self, found: Found) -> dict[str, Any]:
-        return {"problem": PROBLEMS[found.spec.problem], "largest": max(found.spec.test_sizes)}
 
     def remarks(self, found: Found) -> Iterator[str]:
         solved = self.columns(found).get("solves")
@@ -99,3 +121,43 @@ class StateTracking(Problem):
         self.metrics = tuple(wrong_reads(tail) for tail in ("", *PROBLEMS[name].tails))
         self.usual = ("learned", "learned-averaged", "rope", "alibi", "none")
         self.presets = self.presets_of("state-tracking", name)
+
+
+class Sharing(OfSizes):
+    name = "sharing"
+    Spec = SharingSpec
+    problems = PAIRS
+    two_tables: Mapping[str, str]
+    """What a second table gains, by its verdict."""
+    names_help = f"What to compare, separated by commas: {', '.join((*TABLES, *SAME_ON_BOTH))}."
+
+    def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The sizes depend on the problem, so no preset sets them."""
+        chosen = super().settings(preset, given)
+        problem = named("problem", chosen["problem"], self.problems)
+        return {"train_size": problem.train_size, "test_sizes": problem.test_sizes, **chosen}
+
+    def check_name(self, name: str) -> None:
+        if name == "learned":
+            raise ArgumentError(f"a learned table is {ONE} or {TWO} here; choose one of them, or both")
+        if name not in (*TABLES, *SAME_ON_BOTH):
+            raise unknown("encoding", name, (*TABLES, *SAME_ON_BOTH), of=" of an encoder and a decoder")
+
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.tasks.sharing import Rewriting
+
+        return Rewriting(chosen["problem"]), lengths_of(chosen["problem"], chosen["train_size"])
+
+    def facts(self, found: Found) -> dict[str, Any]:
+        largest, unit = found.spec.train_size, self.problems[found.spec.problem].unit
+        return super().facts(found) | {"sizes": "one" if largest == 1 else f"1 to {largest:,} {unit}"}
+
+    def remarks(self, found: Found) -> Iterable[str]:
+        two = found.versus(WITHIN, TWO) if found.reference == ONE and TWO in found.names else None
+        if two is None:
+            return
+        more = found.row(TWO).position_parameters - found.row(ONE).position_parameters
+        yield (
+            "Guides call two tables a mistake where one could be shared. The second table adds "
+            f"{more:,} parameters ({more / found.row(ONE).parameters:.1%} of the model) {self.two_tables[two.verdict]}"
+        )

@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import NAMES, counts_of
 from posembed.lab.found import Axis, Found, Results
 from posembed.lab.question import TrainedQuestion
 from posembed.lab.tasks.row_specs import LEARNED, RowSpec, bands
-from posembed.measure.frame import Frame
 from posembed.measure.metrics import Metric
 
 
@@ -48,17 +46,6 @@ class Rows(TrainedQuestion):
             dataclasses.replace(spec, encoding=own[spec.compared][1], train_length_counts=counts[spec.compared])
             for spec in super().specs(shared, names, seeds, values)
         ]
-
-    def frame(self, results: Results, reading: Any) -> Frame:
-        files: dict[str, set[Any]] = {}
-        for result in results:
-            files.setdefault(result.spec.compared, set()).add(result.spec.train_length_counts)
-        if several := [name for name, counts in files.items() if len(counts) > 1]:
-            raise ArgumentError(
-                f"the folder holds runs of several files called {several[0]}, whose lengths differ; choose another "
-                "--out, or rename the file"
-            )
-        return super().frame(results, reading)
 
     def axis(self, results: Results, metric: Metric) -> Axis:
         known = bands(results[0].spec.train_length)

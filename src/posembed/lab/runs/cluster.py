@@ -25,8 +25,6 @@ from posembed.measure.jobs import Progress, silent
 
 RETRIES = 3
 SECONDS_TO_ANSWER = 8
-SECONDS_BETWEEN_LOOKS = 1.0
-STEPS_BETWEEN_NOTES = 10
 
 
 def sweep_on_ray(
@@ -40,7 +38,8 @@ def sweep_on_ray(
     progress: Progress = silent,
     finished: Finish[SpecT] = lambda result: None,
 ) -> list[RunResult[SpecT]]:
-    """Does the same as ``sweep``, but trains the runs in parallel on a Ray cluster.
+    """Does the same as ``sweep``, but trains the runs in parallel on a Ray cluster. ``progress`` is called only when a
+    run is finished.
 
     Args:
         address: "ray" for the cluster in the environment variable RAY_ADDRESS, or for a new cluster on this machine if
@@ -59,19 +58,16 @@ def sweep_on_ray(
         folder.prepare(*specs)
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
-        board = ray.remote(num_cpus=0, max_restarts=-1)(Noticeboard).remote()
 
         def train(missing: Sequence[SpecT], stepped: Stepped[SpecT], finish: Finish[SpecT]) -> None:
             shared = ray.put(task)
-            waiting = {remote_run.remote(spec, shared, device, cpus_per_run, board): spec for spec in missing}
+            for spec in missing:
+                stepped(spec, None)
+            waiting = {remote_run.remote(spec, shared, device, cpus_per_run): spec for spec in missing}
             lost: dict[SpecT, str] = {}
             try:
                 while waiting:
-                    ready, _ = ray.wait(list(waiting), num_returns=1, timeout=SECONDS_BETWEEN_LOOKS)
-                    for spec, step in news(ray, board):
-                        stepped(spec, step)
-                    if not ready:
-                        continue
+                    ready, _ = ray.wait(list(waiting), num_returns=1)
                     spec = waiting.pop(ready[0])
                     try:
                         result, kept = ray.get(ready[0])
@@ -83,6 +79,8 @@ def sweep_on_ray(
                     for kind, content in kept.items():
                         with written_whole(folder.file(kind, spec)) as temporary:
                             temporary.write_bytes(content)
+                    for step, loss in result.losses[-1:]:
+                        stepped(spec, Step(step, loss, result.tokens_per_second))
                     finish(result)
             finally:
                 for reference in waiting:
@@ -97,44 +95,17 @@ def sweep_on_ray(
         return completed(specs, folder, train, progress, finished)
 
 
-def run_there(spec: Any, task: Any, device: str | None, threads: int, board: Any) -> tuple[Any, dict[str, bytes]]:
+def run_there(spec: Any, task: Any, device: str | None, threads: int) -> tuple[Any, dict[str, bytes]]:
     """Trains on the worker. Returns the result, and the contents of its table and attention files, if any."""
     import torch
 
     torch.set_num_threads(threads)
-
-    def note(step: Step) -> None:
-        if step.step % STEPS_BETWEEN_NOTES == 0:
-            board.note.remote(spec, step)
-
     with tempfile.TemporaryDirectory() as place:
         folder: RunFolder = RunFolder(place, type(spec))
         folder.prepare(spec)
-        result = run(spec, task, make_accelerator(spec.precision, device), folder, note)
+        result = run(spec, task, make_accelerator(spec.precision, device), folder)
         files = {kind: folder.file(kind, spec) for kind in ("tables", "attention")}
         return result, {kind: file.read_bytes() for kind, file in files.items() if file.exists()}
-
-
-class Noticeboard:
-    """A Ray actor that holds the latest step of each run on the workers."""
-
-    def __init__(self) -> None:
-        self.notes: dict[Any, Step] = {}
-
-    def note(self, spec: Any, step: Step) -> None:
-        self.notes[spec] = step
-
-    def take(self) -> list[tuple[Any, Step]]:
-        taken, self.notes = list(self.notes.items()), {}
-        return taken
-
-
-def news(ray: Any, board: Any) -> list[tuple[Any, Step]]:
-    """Returns the steps that are new on the board; an empty list if the board's machine is lost."""
-    try:
-        return ray.get(board.take.remote(), timeout=SECONDS_TO_ANSWER)
-    except ray.exceptions.RayError:
-        return []
 
 
 @contextmanager

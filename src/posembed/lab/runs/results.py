@@ -12,8 +12,7 @@ from typing import Any, Generic
 
 from posembed.errors import RunFolderError
 from posembed.files import json_object, reason, write_text
-from posembed.lab.measured import Measured
-from posembed.lab.metrics import LOGARITHMS, NAMES
+from posembed.lab.metrics import LOGARITHMS, NAMES, Measured
 from posembed.lab.runs.spec import DRAWS, SpecT
 from posembed.measure.frame import Run
 from posembed.measure.jobs import Store, digest

@@ -92,11 +92,6 @@ class TrainingSpec(Settings):
         digest = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         return f"{re.sub('[^a-z0-9]+', '-', self.name.lower())}-{digest[:10]}"
 
-    def shortened(self: SpecT, tokens: int) -> SpecT:
-        """Returns the spec with training sequences of about ``tokens`` tokens, which a plan times if the full steps
-        take too long. Returns the spec itself if its sequences are not longer, or if the data decides their length."""
-        return self
-
     def shared_settings(self) -> dict[str, Any]:
         """Returns the settings that all runs of a folder have in common."""
         return {
@@ -120,12 +115,6 @@ def merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, A
     given = {name: value for name, value in given.items() if value is not None}
     steps = given.get("steps", defaults["steps"])
     return {**defaults, "warmup": min(defaults["warmup"], max(steps, 0)), **given}
-
-
-def require_warmup(values: Mapping[str, Any]) -> None:
-    """Raises ArgumentError for a warm-up that is longer than the training."""
-    if values["warmup"] > values["steps"]:
-        raise ArgumentError(f"warmup: expected at most the {values['steps']:,} steps; got {values['warmup']:,}")
 
 
 def require_divisible(width: int, heads: int) -> None:

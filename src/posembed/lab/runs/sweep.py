@@ -4,10 +4,8 @@ and logs them to TensorBoard or Weights & Biases."""
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -27,8 +25,6 @@ from posembed.measure.jobs import Planned, Progress, silent
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
-TOKENS_TO_TIME = 1024
-"""A plan times training sequences of about this length in place of longer ones, if they can be shortened."""
 INSTALLED_BY = {"tensorboard": "pip install 'posembed[track]'", "wandb": "pip install wandb"}
 
 
@@ -161,15 +157,14 @@ def plan(
 
 
 def _seconds_per_step(spec: SpecT, task: Task[SpecT], accelerator: Accelerator, model: PositionedModel) -> float:
-    """Times steps without the weight update, which takes little time, and whose optimizer takes seconds to import. If
-    the sequences are too long to try, times shorter sequences, and extrapolates from how the time grows with length."""
+    """Times steps without the weight update, which takes little time, and whose optimizer takes seconds to import."""
     share = spec.batch // accelerator.num_processes
     first = accelerator.process_index * share
     model.train()
 
-    def timed(tried: SpecT, step: int, rows: int) -> float:
+    def timed(step: int, rows: int) -> float:
         def take() -> None:
-            batch = [t.to(accelerator.device) for t in task.draw(tried, model, step, slice(first, first + rows))]
+            batch = [t.to(accelerator.device) for t in task.draw(spec, model, step, slice(first, first + rows))]
             with accelerator.autocast():
                 loss = task.loss(model, *batch)
             loss.backward()
@@ -178,14 +173,7 @@ def _seconds_per_step(spec: SpecT, task: Task[SpecT], accelerator: Accelerator, 
         taken = torch.tensor(seconds_of(take), device=accelerator.device)
         return accelerator.reduce(taken, "mean").item()  # so that all processes decide alike
 
-    tried = spec.shortened(TOKENS_TO_TIME)
-    seconds = time_batch(partial(timed, tried), share)
-    if tried == spec:
-        return seconds
-    half = spec.shortened(TOKENS_TO_TIME // 2)
-    of_half = time_batch(partial(timed, half), share)
-    power = math.log(seconds / of_half) / math.log(tried.train_length / half.train_length)
-    return seconds * (spec.train_length / tried.train_length) ** min(max(power, 1.0), 2.0)
+    return time_batch(timed, share)
 
 
 # --- trackers ----------------------------------------------------------------------------------------------------

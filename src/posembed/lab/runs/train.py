@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
-from torch.nn import Module
 
 from posembed.errors import ArgumentError
 from posembed.lab.model import PositionedModel
@@ -139,28 +137,6 @@ def make_optimizer(spec: TrainingSpec, model: PositionedModel) -> torch.optim.Op
     return torch.optim.AdamW(groups, lr=spec.learning_rate, betas=(0.9, 0.95), fused=True)
 
 
-def take_step(
-    spec: SpecT,
-    task: Task[SpecT],
-    accelerator: Accelerator,
-    model: Module,
-    optimizer: torch.optim.Optimizer,
-    batch: Sequence[Tensor],
-) -> tuple[float, Tensor]:
-    """Trains one step with a model and an optimizer that the accelerator has prepared. Returns the mean loss
-    over all processes and the norm of the gradient before clipping. If the loss is not finite, changes nothing and
-    returns NaN as the norm."""
-    loss = task.loss(model, *batch)
-    value = accelerator.reduce(loss.detach(), "mean").item()
-    if not math.isfinite(value):
-        return value, torch.tensor(math.nan)
-    accelerator.backward(loss)
-    norm = accelerator.clip_grad_norm_(model.parameters(), spec.clip)
-    optimizer.step()
-    optimizer.zero_grad()
-    return value, norm
-
-
 def _train(
     spec: SpecT,
     task: Task[SpecT],
@@ -188,21 +164,25 @@ def _train(
             torch.manual_seed(torch_seed(spec, step, accelerator.process_index))  # for dropout
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(spec, step)
-            loss, norm = take_step(spec, task, accelerator, wrapped, optimizer, batch)
-            if not math.isfinite(loss):
-                return f"the loss was {loss} at step {step + 1} of {spec.steps}; try a lower learning rate"
-
+            loss = task.loss(wrapped, *batch)
+            mean = accelerator.reduce(loss.detach(), "mean").item()
+            if not math.isfinite(mean):
+                return f"the loss was {mean} at step {step + 1} of {spec.steps}; try a lower learning rate"
+            accelerator.backward(loss)
+            norm = accelerator.clip_grad_norm_(wrapped.parameters(), spec.clip)
+            optimizer.step()
+            optimizer.zero_grad()
             now = time.perf_counter()
             state.step, state.seconds = step + 1, seconds_before + now - started
             kept = state.step % keep_loss_every == 0 or state.step == spec.steps
             if kept:
-                state.losses.append((state.step, loss))
+                state.losses.append((state.step, mean))
             if kept or state.step <= NORMS_AT_START:
                 state.gradient_norms.append((state.step, float(norm)))
             if state.step in keep_rows_after:
                 keep_rows(model, state, state.step)
             tokens = (state.step - first_step) * spec.batch * spec.train_length
-            on_step(Step(state.step, loss, tokens / (now - started)))
+            on_step(Step(state.step, mean, tokens / (now - started)))
             due = now - saved > SECONDS_BETWEEN_CHECKPOINTS or state.step == spec.steps or signals
             if due and folder is not None and accelerator.is_main_process:
                 save_checkpoint(folder.file("checkpoints", spec), model, optimizer, state)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from posembed.errors import ArgumentError, DataError
 from posembed.lab import measure
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.model import PositionedModel
 from posembed.lab.tasks.amounts_specs import AmountSpec, DropoutSpec, measured_losses, tokens_of
 from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.lab.tasks.task import build_encoding
 from posembed.layers.base import PositionEncoding
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 AmountT = TypeVar("AmountT", bound=AmountSpec)
 

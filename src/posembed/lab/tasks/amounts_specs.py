@@ -9,8 +9,7 @@ from fractions import Fraction
 from typing import ClassVar
 
 from posembed.errors import ArgumentError, DataError
-from posembed.lab.measured import Measured, by_x
-from posembed.lab.metrics import metrics
+from posembed.lab.metrics import Measured, by_x, metrics
 from posembed.lab.runs.spec import TRAINING
 from posembed.lab.tasks.text_specs import LanguageSpec
 from posembed.settings import Share, option

@@ -5,24 +5,22 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError, DataError
 from posembed.lab.data.labelled import Example, Examples
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, encode, read_tokenizer
-from posembed.lab.measured import Measured, by_item, by_x
+from posembed.lab.metrics import Measured, by_item, by_x
 from posembed.lab.model import Classifier, ImageClassifier, PositionedModel
 from posembed.lab.tasks.classification_specs import ACCURACY, LOSS, MACRO_F1, ImageSpec, SpanSpec, TagSpec, TextSpec
 from posembed.lab.tasks.task import Task, build_encoding, torch_seed
 from posembed.layers.base import PositionEncoding
 from posembed.measure.frame import Value
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 TEXTS_AT_ONCE, IMAGES_AT_ONCE = 128, 512
 HELD_OUT_IMAGES = 0.25  # as a share of all images

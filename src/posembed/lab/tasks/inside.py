@@ -17,7 +17,7 @@ from posembed.lab.model import PositionedModel
 from posembed.lab.runs.spec import with_default_window
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.task import build_encoding
-from posembed.lab.tasks.text_specs import LengthSpec, corpus_of, with_length_counts
+from posembed.lab.tasks.text_specs import LengthSpec, load_text
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -57,10 +57,7 @@ class InsideGivenModel(LanguageModelling):
 
     def encoding(self, spec: LengthSpec) -> PositionEncoding:
         """Builds the encoding. A learned table starts with the decoder's own rows, if the decoder has weights."""
-        spec, rows = (
-            dataclasses.replace(spec, dropout=0.0),
-            self.decoder.rows,
-        )  # the model applies its own dropout
+        spec, rows = dataclasses.replace(spec, dropout=0.0), self.decoder.rows  # the model has its own dropout
         encoding = build_encoding(spec)
         if rows is None or type(encoding) not in (LearnedPositionalEmbedding, ExtendedPositionalEmbedding):
             return encoding
@@ -87,8 +84,7 @@ def load_inside(chosen: dict[str, Any]) -> tuple[InsideGivenModel, dict[str, Any
     decoder = open_decoder(Path(chosen["model"]).expanduser())
     chosen |= decoder.sizes
     with_default_window(chosen)
-    with_length_counts(chosen)
-    corpus = corpus_of(chosen, end=decoder.end)
+    corpus = load_text(chosen, end=decoder.end)
     if corpus.vocabulary > decoder.config.vocab_size:
         raise ArgumentError(
             f"{chosen['model']} has a vocabulary of {decoder.config.vocab_size:,}, and the tokenizer "

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -14,36 +15,18 @@ from posembed.calls import unknown
 from posembed.errors import ArgumentError, DataError
 from posembed.lab import attention, measure
 from posembed.lab.data.text import Corpus
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.model import Decoder, Encoder, PositionedModel
 from posembed.lab.tasks.objectives import IGNORED, OBJECTIVES
-from posembed.lab.tasks.table_specs import (
-    COSINE,
-    LOSS,
-    MOVED,
-    MOVED_TIMES,
-    NEIGHBOURS,
-    NEIGHBOURS_AFTER,
-    PERPLEXITY,
-    RANK,
-    RANK_AFTER,
-    SCALE,
-    SCALE_AFTER,
-    TableSpec,
-)
 from posembed.lab.tasks.task import Task, torch_seed
-from posembed.lab.tasks.text_specs import LanguageSpec, LengthSpec
+from posembed.lab.tasks.text_specs import LanguageSpec, LengthSpec, TableSpec
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.measure.frame import Value
-from posembed.measure.metrics import Metric
 from posembed.tables import fill
 from posembed.tables.fill import root_mean_square
 from posembed.tables.similarity import neighbour_cosine
 from posembed.tables.spectrum import table_spectrum
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 LanguageT = TypeVar("LanguageT", bound=LanguageSpec)
 Losses: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -203,20 +186,20 @@ def measured_table(before: Tensor, after: Tensor, *, loss: float) -> Measured:
     text in windows of the training length, in nats per token."""
     scale, moved = root_mean_square(before), root_mean_square(after - before)
     cosine = F.cosine_similarity(before.double().flatten(), after.double().flatten(), dim=0).item()
-    known: dict[Metric, float | None] = {
-        LOSS: loss,
-        PERPLEXITY: loss,
-        SCALE: scale,
-        SCALE_AFTER: root_mean_square(after),
-        MOVED: moved,
-        MOVED_TIMES: moved / scale if scale else None,
-        COSINE: cosine if before.any() and after.any() else None,
-        RANK: table_spectrum(before).effective_rank,
-        RANK_AFTER: table_spectrum(after).effective_rank,
-        NEIGHBOURS: _mean_neighbour_cosine(before),
-        NEIGHBOURS_AFTER: _mean_neighbour_cosine(after),
+    known: dict[str, float | None] = {
+        "held-out loss": loss,
+        "perplexity": loss,
+        "scale": scale,
+        "scale after": root_mean_square(after),
+        "moved": moved,
+        "times its scale": moved / scale if scale else None,
+        "cosine to before": cosine if before.any() and after.any() else None,
+        "rank": table_spectrum(before).effective_rank,
+        "rank after": table_spectrum(after).effective_rank,
+        "neighbours": _mean_neighbour_cosine(before),
+        "neighbours after": _mean_neighbour_cosine(after),
     }
-    return Measured(tuple(Value(metric.name, value) for metric, value in known.items()))
+    return Measured(tuple(Value(metric, value) for metric, value in known.items()))
 
 
 def _mean_neighbour_cosine(rows: Tensor) -> float | None:

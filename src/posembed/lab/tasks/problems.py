@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from posembed.calls import unknown
 from posembed.errors import ArgumentError, PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
-from posembed.lab.measured import Measured, by_x
+from posembed.lab.metrics import Measured, by_x
 from posembed.lab.model import Decoder, PositionedModel, token_losses
 from posembed.lab.tasks.problem_texts import (
     ALPHABET,
@@ -43,9 +43,6 @@ from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.measure.metrics import Metric
 from posembed.nn.encodings import names_for, split_mixture
 from posembed.positions.samplers import abacus, coupled
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 IDS = ("abacus", "coupled")
 DIGIT_TOKENS = torch.tensor([ALPHABET.index(digit) for digit in DIGITS])

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from posembed.lab.data.lengths import TrainLengths, distribution
-from posembed.lab.measured import Measured, by_x
-from posembed.lab.metrics import metrics
+from posembed.lab.metrics import Measured, by_x, metrics
 from posembed.lab.tasks.text_specs import LanguageSpec
 from posembed.measure.frame import Value
 from posembed.measure.metrics import Metric

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
+from accelerate import Accelerator
 from torch import Tensor
 
 from posembed.lab import attention, measure
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.model import PositionedModel
 from posembed.lab.tasks.language import TaskOnText, shared_loss
 from posembed.lab.tasks.row_specs import BAND_ENDS, LEARNED, RowSpec, measured_rows
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.tables.importance import increases as row_increases
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 MOST_ROWS = 64
 """The largest number of rows to replace, one at a time, because each needs a pass over the text."""

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from posembed.errors import PositionError
 from posembed.lab.measure import TOKENS_AT_ONCE
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.model import EncoderDecoder, PositionedModel, TwoSides, token_losses
 from posembed.lab.tasks.pairs import END, PADDING, PROBLEMS, START, Pair, held_out_pairs, train_pair
-from posembed.lab.tasks.sharing_specs import ONE, TABLES, TWO, SharingSpec, measured_pairs
+from posembed.lab.tasks.problems_specs import ONE, TABLES, TWO, SharingSpec, measured_pairs
 from posembed.lab.tasks.task import Task, draw_seed
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
 from posembed.layers.none import NoPosition
 from posembed.nn.encodings import Sizes, encoding_by_name
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 PADDING_ID = 0
 HAS_TABLE = {ONE: (True, True), TWO: (True, True), "encoder-table": (True, False), "decoder-table": (False, True)}

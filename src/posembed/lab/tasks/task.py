@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 import torch
 from torch import Tensor
 
-from posembed.lab.measured import Measured
+from posembed.lab.metrics import Measured
 from posembed.lab.model import PositionedModel
 from posembed.lab.runs.spec import SpecT, TrainingSpec
 from posembed.layers.base import PositionEncoding

@@ -1,12 +1,13 @@
-"""The settings of learning from text, and the metrics of a language model at several context lengths."""
+"""The settings of learning from text, and the metrics of a language model at several context lengths or of a learned
+table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from posembed.errors import ArgumentError
 from posembed.lab.data.lengths import FULL, NAMES, Counts, TrainLengths, counts_of, distribution
@@ -17,13 +18,14 @@ from posembed.settings import Ascending, Count, TwoOrMore, option
 if TYPE_CHECKING:
     from posembed.lab.data.text import Corpus
 
-TaskT = TypeVar("TaskT")
 OF_MODEL = ("layers", "width", "heads", "dropout")
 """The settings that are taken from the config if ``model`` is given."""
 CONTINUED_LEARNING_RATE = 1e-4
 """The default learning rate if training continues from weights. The presets' learning rates are too high for that."""
 
 SAME_TOKENS, WHOLE_WINDOWS, BITS, CHUNKED_SAME, CHUNKED_WHOLE, REPEAT_GAIN = metrics("lengths")
+LOSS, PERPLEXITY = metrics("held-out loss", "perplexity")
+CHANGES = metrics("changes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,48 @@ class LengthSpec(LanguageSpec):
         return max(self.train_length, *self.test_lengths)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableSpec(LanguageSpec):
+    """Settings of a run that trains a learned table at the input of a language model."""
+
+    encoding: str = "learned"
+    init: str = ""
+    """The name of the initial values, as in ``initial_table``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitSpec(TableSpec):
+    COMPARED: ClassVar[str] = "init"
+
+    model: Literal["causal", "masked"] | None = option(
+        "causal, which predicts the next token, or masked, which sees both sides of hidden tokens as BERT does. "
+        "Default: causal.",
+        MODEL,
+        default=None,
+    )
+
+    @property
+    def objective(self) -> str:
+        return self.model or "causal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByTaskSpec(TableSpec):
+    COMPARED: ClassVar[str] = "task"
+
+    task: str = ""
+    """A name in ``lab.tasks.objectives``."""
+    init: str = option(
+        "Initial values of the tables, the same for all tasks of a seed: normal-STD, xavier, zero, sinusoidal or "
+        "sinusoidal-STD.",
+        MODEL,
+    )
+
+    @property
+    def objective(self) -> str:
+        return self.task
+
+
 def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that override the preset for the model at ``path``: its tokenizer, and a lower learning rate
     if training continues from its weights.
@@ -121,24 +165,14 @@ def of_model(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def with_length_counts(chosen: dict[str, Any]) -> None:
-    """Reads the file that ``train_lengths`` names. Removes "full", so that such runs equal the default."""
+def load_text(chosen: dict[str, Any], *, end: int | None = None) -> Corpus:
+    """Loads the text that the settings name, and the file that ``train_lengths`` names. Removes "full", so that such
+    runs equal the default. ``end`` is as in ``load_corpus``."""
+    from posembed.lab.data.text import load_corpus
+
     name = chosen.pop("train_lengths", None)
     if name not in (None, FULL):
         counts = counts_of(name)
         known = name if Path(name).name in NAMES else Path(name).name  # a file may be called "short"
         chosen |= {"train_lengths": known, "train_length_counts": counts}
-
-
-def task_on_text(kind: Callable[[Corpus], TaskT], chosen: dict[str, Any]) -> tuple[TaskT, dict[str, Any]]:
-    """Returns a task on the text that the settings name, and the setting that is computed from the text."""
-    with_length_counts(chosen)
-    corpus = corpus_of(chosen)
-    return kind(corpus), {"data_sha256": corpus.sha256}
-
-
-def corpus_of(chosen: Mapping[str, Any], *, end: int | None = None) -> Corpus:
-    """Loads the text that the settings name. ``end`` is as in ``load_corpus``."""
-    from posembed.lab.data.text import load_corpus
-
     return load_corpus(chosen["data"], tokenizer=chosen["tokenizer"], end=end)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -16,15 +16,12 @@ from posembed.lab.data.answered import Asked
 from posembed.lab.data.labelled import Examples
 from posembed.lab.data.tagged import Sentence, are_iob, entities
 from posembed.lab.data.tokenizer import Bytes, Loaded, Pairs, Texts, Windows, encode, joined_ids, read_tokenizer
-from posembed.lab.measured import Measured, by_item
+from posembed.lab.metrics import Measured, by_item
 from posembed.lab.model import PositionedModel, token_losses
 from posembed.lab.tasks.classification import TEXTS_AT_ONCE, OfTexts, summed
 from posembed.lab.tasks.classification_specs import ENTITY_F1, EXACT, F1, LOSS, TOKEN_ACCURACY, SpanSpec, TagSpec
 from posembed.lab.tasks.objectives import IGNORED
 from posembed.measure.frame import Value
-
-if TYPE_CHECKING:
-    from accelerate import Accelerator
 
 
 class Tagging(OfTexts[TagSpec]):
@@ -175,9 +172,8 @@ class Answering(OfTexts[SpanSpec]):
     def measure(self, spec: SpanSpec, model: PositionedModel, accelerator: Accelerator) -> Measured:
         windows = self.held_out.windows(spec.train_length, spec.stride)
         known = answered(self.held_out, windows, self.held_out_labels, spec)
-        order = (self.held_out.lengths()[windows.rows] - windows.starts).argsort(
-            stable=True
-        )  # similar lengths together
+        left = self.held_out.lengths()[windows.rows] - windows.starts
+        order = left.argsort(stable=True)  # batches hold similar lengths
         best, given = torch.full((len(self.asked),), -torch.inf, dtype=torch.float64), [""] * len(self.asked)
         loss = 0.0
         for some in order.split(TEXTS_AT_ONCE):

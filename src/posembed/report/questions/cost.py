@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from posembed.lab.cost.results import load
+from posembed.lab.cost.results import METRICS, OVERHEAD, PLAIN, CostSummary, load
 from posembed.lab.cost.sizes import KNOWN, Size
-from posembed.lab.cost.summary import METRICS, OVERHEAD, PLAIN, CostSummary
 from posembed.plots.charts import dots_figure
 from posembed.report import answers
 from posembed.report.evidence import evidence_section

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from posembed.lab.found import Found, Row
-from posembed.lab.questions.inits import STEPS
+from posembed.lab.questions.tables import STEPS
 from posembed.lab.runs.results import RunFolder, RunResult
-from posembed.lab.tasks.table_specs import LOSS
+from posembed.lab.tasks.text_specs import LOSS
 from posembed.measure.metrics import Metric
 from posembed.report.answers import comparison_cell
 from posembed.report.learned import compared_picture, measures_picture, tables_of

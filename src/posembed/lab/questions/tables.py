@@ -1,4 +1,4 @@
-"""Which initial values should a learned table start from?"""
+"""Which initial values should a learned table start from, and do different tasks learn the same table?"""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from posembed.calls import named
+from posembed.errors import ArgumentError
 from posembed.lab.found import Found, Results
 from posembed.lab.metrics import metrics
-from posembed.lab.question import Compared, Loaded, TrainedQuestion
+from posembed.lab.question import Compared, Loaded, Reading, TrainedQuestion
 from posembed.lab.runs.results import NORMS_AT_START, RunResult
-from posembed.lab.tasks.table_specs import CAUSAL, CHANGES, LOSS, MASKED, PERPLEXITY, InitSpec
+from posembed.lab.similarities import Similarities, similarities_of
+from posembed.lab.tasks.text_specs import CHANGES, LOSS, PERPLEXITY, ByTaskSpec, InitSpec
 from posembed.measure.frame import Frame, Value
 from posembed.settings import Positive, option
 from posembed.words import called, listed, loss_number
 
 LOSSES_AVERAGED = 8
 """The number of losses that ``recent`` averages, because the loss of a single batch is noisy. A run keeps about 100."""
+FEWEST_ROWS = 3
+"""The fewest rows of tables that can be compared."""
 STEPS, *GRADIENTS = metrics("inits", steps=NORMS_AT_START)
 
 
@@ -37,7 +42,7 @@ class Inits(TrainedQuestion):
     models: Mapping[str, str]
 
     def settings(self, preset: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        masked = given.get("model") == MASKED
+        masked = given.get("model") == "masked"
         return super().settings("tiny" if masked and preset is None else preset, given)
 
     def check_name(self, name: str) -> None:
@@ -47,7 +52,7 @@ class Inits(TrainedQuestion):
 
     def load(self, chosen: dict[str, Any]) -> Loaded:
         chosen.pop("test_lengths", None)
-        if (model := chosen.pop("model", None)) not in (None, CAUSAL):
+        if (model := chosen.pop("model", None)) not in (None, "causal"):
             chosen["model"] = model
         return super().load(chosen)
 
@@ -80,6 +85,36 @@ class Inits(TrainedQuestion):
             if reached[row.name] < len(row.seeds)
         ]:
             yield f"Not every run reached it: {listed(late)}."
+
+
+class ByTask(TrainedQuestion):
+    name = "by-task"
+    Spec = ByTaskSpec
+    ReadingType = Reading
+
+    def check_name(self, name: str) -> None:
+        from posembed.lab.tasks.objectives import OBJECTIVES
+
+        named("objective", name, OBJECTIVES)
+
+    def load(self, chosen: dict[str, Any]) -> Loaded:
+        from posembed.lab.tasks.language import initial_table
+
+        initial_table(chosen["init"], 1, 2)
+        if chosen["train_length"] < FEWEST_ROWS:
+            raise ArgumentError(
+                f"train_length must be at least {FEWEST_ROWS}, because tables of fewer rows cannot be compared; got "
+                f"{chosen['train_length']}"
+            )
+        return super().load(chosen)
+
+    def special(self, found: Found) -> Similarities:
+        return similarities_of(found)
+
+    def facts(self, found: Found) -> dict[str, Any]:
+        from posembed.lab.tasks.objectives import OBJECTIVES
+
+        return {"tasks": "; ".join(f"{name} {OBJECTIVES[name].line}" for name in found.names)}
 
 
 def losses_to_reach(results: Results, reading: Any) -> dict[int, float]:
