@@ -439,7 +439,7 @@ LAYERS: dict[str, Layer] = {
     ),
     "ExtendedPositionalEmbedding": Layer(
         lambda s, **k: P.ExtendedPositionalEmbedding(
-            max_len=s.length + 3, dim=s.dim, method="cubic", **{"dropout": 0.0} | k
+            max_len=s.length + 3, dim=s.dim, method="linear", **{"dropout": 0.0} | k
         ),
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
