@@ -268,6 +268,14 @@ def averaged(called: Called, q_length: int, k_length: int) -> Tensor:
     return by_distance[:, (i - j).clamp(min=0)]
 
 
+def rolling(called: Called, q_length: int, k_length: int) -> Tensor:
+    return called.projection(called.encoding.weight[torch.arange(q_length, q_length + k_length) % 4])
+
+
+def call_rolling(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> Tensor:
+    return encoding.before_queries_keys(project, torch.arange(q_length, q_length + k_length))
+
+
 def tupe(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
     """Layer norm, projections and logits pair by pair, in float64; and the queries of content."""
     encoding = called.encoding
@@ -454,8 +462,8 @@ LAYERS: dict[str, Layer] = {
         activations, concatenated, "input", positioned=True, dropout=True,
     ),
     "RollingPositionalEmbedding": Layer(
-        lambda s, **k: P.RollingPositionalEmbedding(window=4, dim=s.dim, place="input", **k),
-        activations, adds(lambda m, ids: F.embedding(ids % 4, m.weight)), "input", positioned=True, dropout=True,
+        lambda s: Called(P.RollingPositionalEmbedding(window=4, dim=s.dim), s.dim, call_rolling),
+        lengths, rolling, "both",
     ),
     "SinusoidalPositionalEmbedding": Layer(
         lambda s, **k: P.SinusoidalPositionalEmbedding(s.dim, **k),

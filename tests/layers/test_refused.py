@@ -114,8 +114,6 @@ OTHER_INPUTS: list[tuple[Callable[[], object], str]] = [
     (lambda: concatenated()(torch.zeros(1, 2, 3)), "D=8"),
     (lambda: sampled(sampler="random"), r"'random' \(did you mean randomized\?\); choose from shifted, "),
     (lambda: rolling(window=8, ring=7), r"ring=7 is smaller than window=8.*at least 8"),
-    (lambda: rolling(place="values"), "place: expected one of"),
-    (lambda: rolling(init="zeros"), "init: expected one of"),
     (lambda: SinusoidalPositionalEmbedding(1), "even.*1"),
     (lambda: SinusoidalPositionalEmbedding(7), "even.*7"),
     (lambda: SinusoidalGridEmbedding(grid=(2, 2), dim=6), r"dim must be a multiple of 4, .*; got 6"),

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed import RotaryEmbedding
-from posembed.errors import ArgumentError
 from posembed.layers import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import RotaryScaling
