@@ -10,10 +10,13 @@ benchmarks/results/length-NAME.md. You can stop it at any time; it continues whe
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from posembed.cli.console import Bar
 from posembed.comparison import prepare
@@ -33,11 +36,26 @@ LARGE: dict[str, Any] = {"preset": "small", "steps": 800, "batch": 16, "warmup":
 SHORT: dict[str, Any] = SMALL | {"steps": 600}
 
 
-def rolling(**changed: Any) -> Entry:
+class AtInput(RollingPositionalEmbedding):
+    """The rolling table added to the tokens, once."""
+
+    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
+        return x + self.rows(position_ids)
+
+    def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> None:  # type: ignore[override]
+        return None
+
+
+def rolling(
+    kind: type[RollingPositionalEmbedding] = RollingPositionalEmbedding, *, normal: bool = False, **changed: Any
+) -> Entry:
     """Returns a lab entry for the rolling table with changed settings."""
 
     def build(sizes: Sizes) -> PositionEncoding:
-        return RollingPositionalEmbedding(window=sizes.given("window"), dim=sizes.dim, **changed)
+        encoding = kind(window=sizes.given("window"), dim=sizes.dim, **changed)
+        if normal:
+            torch.nn.init.normal_(encoding.weight, std=encoding.std)
+        return encoding
 
     return Entry(build, f"rolling with {changed}", "posembed")
 
@@ -45,11 +63,11 @@ def rolling(**changed: Any) -> Entry:
 VARIANTS = {
     "ring of 2 windows": rolling(ring=32),
     "ring of 4 windows": rolling(ring=64),
-    "start N(0, 1)": rolling(init="normal"),
+    "start N(0, 1)": rolling(normal=True),
     "start at std .2": rolling(std=0.2),
     "start at std 2": rolling(std=2.0),
-    "at the input": rolling(place="input"),
-    "at the input, start N(0, .02)": rolling(place="input", init="normal"),
+    "at the input": rolling(AtInput, std=0.02),
+    "at the input, start N(0, .02)": rolling(AtInput, std=0.02, normal=True),
 }
 ENCODINGS.update(VARIANTS)
 

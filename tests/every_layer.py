@@ -268,6 +268,20 @@ def averaged(called: Called, q_length: int, k_length: int) -> Tensor:
     return by_distance[:, (i - j).clamp(min=0)]
 
 
+def rolling(called: Called, q_length: int, k_length: int) -> Tensor:
+    return called.projection(called.encoding.weight[torch.arange(q_length, q_length + k_length) % 4])
+
+
+def moved(layer: nn.Module) -> nn.Module:
+    """PoPE with phases far from their start at 0."""
+    nn.init.uniform_(layer.delta, -2 * math.pi, 0)
+    return layer
+
+
+def call_rolling(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> Tensor:
+    return encoding.before_queries_keys(project, torch.arange(q_length, q_length + k_length))
+
+
 def tupe(called: Called, q_length: int, k_length: int) -> tuple[Tensor, Tensor]:
     """Layer norm, projections and logits pair by pair, in float64; and the queries of content."""
     encoding = called.encoding
@@ -439,7 +453,7 @@ LAYERS: dict[str, Layer] = {
     ),
     "ExtendedPositionalEmbedding": Layer(
         lambda s, **k: P.ExtendedPositionalEmbedding(
-            max_len=s.length + 3, dim=s.dim, method="cubic", **{"dropout": 0.0} | k
+            max_len=s.length + 3, dim=s.dim, method="linear", **{"dropout": 0.0} | k
         ),
         activations, ROWS, "input", positioned=True, dropout=True,
     ),
@@ -454,8 +468,8 @@ LAYERS: dict[str, Layer] = {
         activations, concatenated, "input", positioned=True, dropout=True,
     ),
     "RollingPositionalEmbedding": Layer(
-        lambda s, **k: P.RollingPositionalEmbedding(window=4, dim=s.dim, place="input", **k),
-        activations, adds(lambda m, ids: F.embedding(ids % 4, m.weight)), "input", positioned=True, dropout=True,
+        lambda s: Called(P.RollingPositionalEmbedding(window=4, dim=s.dim), s.dim, call_rolling),
+        lengths, rolling, "both",
     ),
     "SinusoidalPositionalEmbedding": Layer(
         lambda s, **k: P.SinusoidalPositionalEmbedding(s.dim, **k),
@@ -484,7 +498,7 @@ LAYERS: dict[str, Layer] = {
         lambda s: P.RotaryEmbedding(s.dim // HEADS), heads, turned, "rotation", positioned=True,
     ),
     "PolarEmbedding": Layer(
-        lambda s: P.PolarEmbedding(head_dim=s.dim // HEADS, heads=HEADS, delta_init="uniform"),
+        lambda s: moved(P.PolarEmbedding(head_dim=s.dim // HEADS, heads=HEADS)),
         heads, polar, "rotation", positioned=True,
     ),
     "AxialRotaryEmbedding": Layer(

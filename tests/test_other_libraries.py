@@ -182,7 +182,7 @@ READS = (
     Reads("integrations/install.py", "module.config owner.__dict__[name]", OURS),
     Reads(
         "integrations/saved.py",
-        "encoding.place layers[name] tables[name] value[argument] value[f'initial_{argument}']",
+        "layers[name] tables[name] value[argument] value[f'initial_{argument}']",
         OURS,
     ),
     Reads("integrations/hooks.py", "around.token_type_ids", OURS),

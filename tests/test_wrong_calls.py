@@ -171,7 +171,6 @@ OWN: dict[str, dict[str, Any]] = {
     "nn.PerLayer.in_place": {"layer": 0},
     "nn.Positions.of_layer": {"layer": 0},
     "nn.Sizes.given": {"name": "max_len"},
-    "positions.augmented": {"max_shift": 1.0},
     "positions.zigzag_shard": {"length": 8},
     "resize_table": {"length": 20},
     "resize_model_": {"length": 20},

@@ -19,7 +19,7 @@ import posembed
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.pickles import load_without_running
 from posembed.tables.layout import TableLayout
-from posembed.tables.patches import resample_patches
+from posembed.tables.resize_methods import resample_patches
 from timm_peer import vision_transformer
 from together import together
 from tolerance import assert_close

@@ -25,7 +25,7 @@ from together import asked, together
 from tolerance import assert_close, close
 
 VISION = vision_transformer()
-from posembed.integrations.timm import CURRENT, replace_positions  # noqa: E402 - timm needs the peer first
+from posembed.integrations.timm import CURRENT, IMAGES, replace_positions  # noqa: E402 - timm needs the peer first
 
 
 @cache
@@ -65,7 +65,7 @@ COPIES: tuple[Callable[[nn.Module], nn.Module], ...] = (
 
 
 def test_copies_after_a_training_step_give_the_same_logits() -> None:
-    images, before = torch.randn(2, 3, 32, 32), CURRENT.images  # what another test's failed pass left
+    images, before = torch.randn(2, 3, 32, 32), CURRENT.held[IMAGES]  # what another test's failed pass left
     for name in accepted():
         model = model_with(name)
         model(images).sum().backward()
@@ -73,7 +73,7 @@ def test_copies_after_a_training_step_give_the_same_logits() -> None:
         for copied in COPIES:
             other = copied(model).eval()
             assert torch.equal(other(images), model(images)), (name, copied)
-        assert CURRENT.images == before, name
+        assert CURRENT.held[IMAGES] == before, name
 
 
 def test_an_exception_within_a_pass_does_not_change_the_next_one() -> None:
@@ -152,7 +152,7 @@ def test_a_pass_may_contain_passes_of_other_models_from_any_hook() -> None:
                     assert_close(model(images), want, depth=2, msg=f"{name} {other_name} {type(module).__name__}")
                     hook.remove()
             assert len(calls) > 30
-            CURRENT.images = None
+            CURRENT.held[IMAGES] = None
 
 
 def test_a_pass_within_the_pass_of_the_same_model_is_right_or_refused() -> None:

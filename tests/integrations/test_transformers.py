@@ -252,30 +252,6 @@ def generated(model: nn.Module, ids: Tensor, mask: Tensor | None = None, **optio
     return model.generate(ids, attention_mask=mask, **options)
 
 
-@together(
-    ("name", "encoding"),
-    [*(("gpt2", each) for each in CAUSAL)]
-    + [(name, each) for name in ("gpt_neo", "opt") for each in ("learned", "rope", "t5", "rolling")],
-    usual=lambda name, encoding: (
-        encoding in ("learned", "t5", "rolling", "learned-averaged", "rope-yarn", "rope+window")
-        if name == "gpt2"
-        else encoding == ("rope" if name == "gpt_neo" else "learned")
-    ),
-)
-def test_generate_with_left_padding_a_cache_and_beams(name: str, encoding: str) -> None:
-    model = replaced(name, encoding)
-    ids = made.inputs(name)["input_ids"]
-    ids[1, :3] = 0
-    mask = (ids != 0).long()
-    for options in ({}, {"num_beams": 3}):
-        both = generated(model, ids, mask, **options)
-        assert torch.equal(both[0], generated(model, ids[:1], **options)[0])
-        assert torch.equal(both[1, 3:], generated(model, ids[1:, 3:], **options)[0])
-        if encoding not in BY_LENGTH:
-            assert torch.equal(both, generated(model, ids, mask, use_cache=False, **options))
-    assert torch.equal(generated(model, ids, mask), generated(model, ids, mask, cache_implementation="static"))
-
-
 @pytest.mark.parametrize("encoding", ["rope", "t5", "rolling", "learned"])
 def test_other_ways_to_generate(encoding: str) -> None:
     model, ids = replaced("gpt2", encoding), made.inputs("gpt2")["input_ids"]

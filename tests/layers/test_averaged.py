@@ -8,14 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from posembed import PositionEncoding
 from posembed.lab.model import Decoder
-from posembed.layers import AveragedPositionalEmbedding, NoPosition
-from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line, mean_logits_by_distance
+from posembed.layers import AveragedPositionalEmbedding
+from posembed.layers.averaged import FITTED_FROM, DistanceBias, fitted_line
 from posembed.nn import Positions, attend
 from posembed.nn.attend import FlexBias, flex_bias
 from tolerance import assert_close, close
@@ -26,15 +24,6 @@ def decoder(rows: int = 8, *, layers: int = 2) -> Decoder:
     encoding = AveragedPositionalEmbedding(max_len=rows, dim=16, heads=4)
     encoding.weight.data.normal_()
     return Decoder(11, 16, layers=layers, heads=4, encoding=encoding).double().eval()
-
-
-@settings(max_examples=20)
-@given(st.integers(1, 20), st.integers(1, 3), st.integers(1, 5))
-def test_the_means_are_those_of_the_matrix_s_diagonals(n: int, heads: int, width: int) -> None:
-    q, k = torch.randn(2, n, heads, width, dtype=torch.float64)
-    logits = torch.einsum("ihd,jhd->hij", q, k) / math.sqrt(width)
-    expected = torch.stack([logits.diagonal(-back, 1, 2).mean(-1) for back in range(n)], dim=-1)
-    assert_close(mean_logits_by_distance(q, k), expected)
 
 
 def test_the_line_is_the_weighted_fit_and_never_rises() -> None:
@@ -141,11 +130,6 @@ def test_flex_attention_in_each_layer_is_the_dense_path(monkeypatch: pytest.Monk
         monkeypatch.setattr(Positions, "_bias_of", through_flex)
         assert_close(model(ids), dense)
     assert [type(bias) for bias in made] == [type(None), FlexBias, FlexBias]  # of all layers, then of each
-
-
-def test_encodings_that_are_the_same_in_every_layer_say_so() -> None:
-    encoding = NoPosition()
-    assert encoding.in_layer(lambda rows: rows) is encoding
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

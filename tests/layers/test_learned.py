@@ -249,8 +249,3 @@ def test_a_table_of_another_length_is_refused_with_the_remedy() -> None:
 def test_a_missing_weight_names_the_call_that_finds_the_table() -> None:
     with pytest.raises(RuntimeError, match=r'Missing key.*"weight: if the table has another name, from_state_dict'):
         layer_of().load_state_dict({})
-
-
-def test_repr_shows_the_constructor_call() -> None:
-    layer = layer_of(TableLayout.OPT, check_ids=False)
-    assert eval(repr(layer)).extra_repr() == layer.extra_repr()

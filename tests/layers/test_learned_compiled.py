@@ -144,7 +144,6 @@ def test_every_function_of_positions_is_one_graph(name: str) -> None:
         lambda: positions.shifted(2, 5, max_shift=9),
         lambda: positions.randomized(2, 5, max_len=9),
         lambda: positions.skipped(2, 5, max_len=9),
-        lambda: positions.augmented(2, 5, max_shift=9.0),
     ],
 )
 def test_samplers_are_one_graph(draw: Callable[[], Tensor]) -> None:

@@ -9,15 +9,19 @@ from hypothesis import strategies as st
 
 from posembed import RollingPositionalEmbedding
 from posembed.lab.model import Decoder
-from posembed.layers.rolling import Place, ring_sinusoids
+from posembed.layers.rolling import ring_sinusoids
 from tolerance import assert_close
 
-PLACES: list[Place] = ["queries_keys", "input"]
+
+def rolling(window: int, dim: int, ring: int) -> RollingPositionalEmbedding:
+    encoding = RollingPositionalEmbedding(window=window, dim=dim, ring=ring)
+    torch.nn.init.normal_(encoding.weight)
+    return encoding
 
 
-def decoder(place: Place, *, window: int = 4, ring: int | None = None, layers: int = 2) -> Decoder:
+def decoder(*, window: int = 4, ring: int = 4, layers: int = 2) -> Decoder:
     torch.manual_seed(0)
-    encoding = RollingPositionalEmbedding(window=window, dim=16, ring=ring, place=place, init="normal", std=1.0)
+    encoding = rolling(window, 16, ring)
     return Decoder(11, 16, layers=layers, heads=2, encoding=encoding).double().eval()
 
 
@@ -27,10 +31,9 @@ def test_rows_come_round() -> None:
     assert torch.equal(layer.rows(ids), layer.weight[[0, 4, 0, 4, 0, 4, 4]])
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_any_length_meets_what_training_met(place: Place) -> None:
+def test_any_length_meets_what_training_met() -> None:
     """Past n (w - 1) + 1 tokens an output depends on the last of them alone, at a phase seen in training."""
-    model = decoder(place, window=4, ring=6, layers=2)
+    model = decoder(window=4, ring=6, layers=2)
     reach = 2 * (4 - 1) + 1
     ids = torch.randint(11, (1, 50))
     long = model(ids)
@@ -41,9 +44,9 @@ def test_any_length_meets_what_training_met(place: Place) -> None:
 
 
 @settings(max_examples=20)
-@given(st.sampled_from(PLACES), st.integers(1, 5), st.integers(0, 3), st.integers(-9, 30))
-def test_a_whole_turn_changes_nothing(place: Place, window: int, more: int, turns: int) -> None:
-    model = decoder(place, window=window, ring=window + more)
+@given(st.integers(1, 5), st.integers(0, 3), st.integers(-9, 30))
+def test_a_whole_turn_changes_nothing(window: int, more: int, turns: int) -> None:
+    model = decoder(window=window, ring=window + more)
     ids = torch.randint(11, (2, 13))
     positions = torch.arange(13)
     assert torch.equal(model(ids, positions), model(ids, positions + turns * (window + more)))
@@ -51,7 +54,7 @@ def test_a_whole_turn_changes_nothing(place: Place, window: int, more: int, turn
 
 def test_queries_and_keys_read_h_plus_rows_and_values_do_not() -> None:
     """before_queries_keys gives W(h + P) - W h for W_q and W_k."""
-    layer = RollingPositionalEmbedding(window=3, dim=8, ring=4, init="normal").double()
+    layer = rolling(3, 8, 4).double()
     weight = torch.randn(16, 8, dtype=torch.float64)
     h = torch.randn(2, 9, 8, dtype=torch.float64)
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7, 8], [3, 4, 5, 6, 7, 8, 9, 10, 11]])
@@ -71,16 +74,6 @@ def test_training_draws_every_phase_and_the_generator_decides() -> None:
     assert torch.equal(ids, layer.training_positions(200, 7, torch.Generator().manual_seed(3)))
 
 
-def test_forward_adds_rows_and_draws_phases_in_training_only() -> None:
-    layer = RollingPositionalEmbedding(window=4, dim=6, place="input")
-    x = torch.zeros(64, 9, 6)
-    layer.eval()
-    assert torch.equal(layer(x, offset=3)[0], layer.rows(torch.arange(3, 12)))
-    assert torch.equal(layer(x), layer(x, torch.arange(9)))
-    layer.train()
-    assert len(torch.unique(layer(x)[:, 0], dim=0)) == 4
-
-
 def test_periods_of_the_sinusoids_divide_the_ring() -> None:
     for ring, dim in [(16, 96), (12, 7), (5, 4), (1, 3)]:
         rows = ring_sinusoids(ring, dim).double()
@@ -94,10 +87,5 @@ def test_periods_of_the_sinusoids_divide_the_ring() -> None:
 
 
 def test_rows_start_at_the_scale_of_what_they_are_added_to() -> None:
-    for init in ("periodic", "normal"):
-        assert RollingPositionalEmbedding(window=64, dim=96, init=init).weight.std().item() == pytest.approx(
-            1.0, rel=0.05
-        )
-        layer = RollingPositionalEmbedding(window=64, dim=96, init=init, place="input")
-        assert layer.weight.std().item() == pytest.approx(0.02, rel=0.05)
+    assert RollingPositionalEmbedding(window=64, dim=96).weight.std().item() == pytest.approx(1.0, rel=0.05)
     assert RollingPositionalEmbedding(window=64, dim=96, std=0.3).weight.std().item() == pytest.approx(0.3, rel=0.05)

@@ -13,26 +13,6 @@ from tolerance import assert_close
 PAIRINGS: list[Pairing] = ["half_split", "interleaved"]
 
 
-def oracle(x: np.ndarray, position: int, pairing: Pairing, base: float = 10000.0) -> np.ndarray:
-    """One head (d,) in float64, as multiplication by complex numbers."""
-    d = len(x)
-    turned = np.empty(d)
-    for j in range(d // 2):
-        a, b = (j, j + d // 2) if pairing == "half_split" else (2 * j, 2 * j + 1)
-        z = complex(x[a], x[b]) * np.exp(1j * position * base ** (-2 * j / d))
-        turned[a], turned[b] = z.real, z.imag
-    return turned
-
-
-@together("pairing", PAIRINGS)
-@together("position", [0, 1, 63, 4095])
-def test_it_is_the_formula(pairing: Pairing, position: int) -> None:
-    q = torch.randn(1, 1, 1, 10)
-    turned, _ = RotaryEmbedding(10, pairing=pairing)(q, q, torch.tensor([position]))
-    expected = oracle(q[0, 0, 0].double().numpy(), position, pairing)
-    assert_close(turned[0, 0, 0].numpy(), expected, dtype=torch.float32, scale=position * q.abs().max().item(), terms=1)
-
-
 @together("pairing", PAIRINGS)
 @together("dtype", [torch.float64, torch.bfloat16])
 @together("by_row", [False, True])

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed import RotaryEmbedding
-from posembed.errors import ArgumentError
 from posembed.layers import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import RotaryScaling
@@ -218,24 +217,3 @@ def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> N
     first_q, all_k = layer.at_queries_keys(long[:, :, :3], long, torch.arange(3), torch.arange(20))
     assert torch.equal(first_q, alone_long[:, :, :3]), "queries and keys of one text have one length"
     assert torch.equal(all_k, alone_long)
-
-
-def test_initial_tokens_keep_their_angles() -> None:
-    scaling = LongRopeScaling((1.0,) * 4, (2.0, 3.0, 4.0, 5.0), 16, 4.0, attention_factor=1.0, initial_tokens=5)
-    plain, scaled = RotaryEmbedding(8), RotaryEmbedding(8, scaling=scaling)
-    without = RotaryEmbedding(8, scaling=LongRopeScaling((1.0,) * 4, (2.0, 3.0, 4.0, 5.0), 16, 4.0, 1.0))
-    for ids in (torch.arange(40), torch.arange(40).flip(0)[None].expand(2, -1)):
-        first = (ids < 5)[..., None] if ids.dim() == 1 else (ids < 5)[:, None, :, None]
-        for ours, kept, other in zip(*(r.cos_sin(ids) for r in (scaled, plain, without)), strict=True):
-            assert torch.equal(ours, torch.where(first, kept, other))
-    with pytest.raises(ArgumentError, match="initial_tokens"):
-        LongRopeScaling((1.0,), (2.0,), 16, 4.0, initial_tokens=-1)
-
-
-@together("initial_tokens", [1, 100, 127, 128, 255, 256, 300, 70_000])
-@together("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
-def test_initial_tokens_are_counted_in_every_type_of_ids(initial_tokens: int, dtype: torch.dtype) -> None:
-    rope = RotaryEmbedding(4, scaling=LongRopeScaling((1.0,) * 2, (2.0, 3.0), 16, 4.0, initial_tokens=initial_tokens))
-    ids = torch.arange(min(torch.iinfo(dtype).max + 1, 400))
-    for ours, expected in zip(rope.cos_sin(ids.to(dtype)), rope.cos_sin(ids), strict=True):
-        assert torch.equal(ours, expected)

@@ -6,14 +6,12 @@ import pytest
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.positions import keep_first, keep_head_and_tail, keep_last, sliding
+from posembed.positions import keep_head_and_tail, sliding
 
 tokens = torch.arange(10).repeat(2, 1)
 
 
 def test_which_tokens_are_kept() -> None:
-    assert keep_first(tokens, 4)[1].tolist() == [0, 1, 2, 3]
-    assert keep_last(tokens, 4)[1].tolist() == [6, 7, 8, 9]
     assert keep_head_and_tail(tokens, 4, head=1)[1].tolist() == [0, 7, 8, 9]
     assert keep_head_and_tail(tokens, 4, head=4)[1].tolist() == [0, 1, 2, 3]
     assert keep_head_and_tail(tokens, 4, head=0)[1].tolist() == [6, 7, 8, 9]
@@ -21,8 +19,7 @@ def test_which_tokens_are_kept() -> None:
 
 @pytest.mark.parametrize("max_len", [10, 11, 99])
 def test_what_fits_is_kept_whole(max_len: int) -> None:
-    for kept in (keep_first(tokens, max_len), keep_last(tokens, max_len), keep_head_and_tail(tokens, max_len, head=3)):
-        assert torch.equal(kept, tokens)
+    assert torch.equal(keep_head_and_tail(tokens, max_len, head=3), tokens)
 
 
 def test_rows_of_width_are_kept_as_the_tokens_are() -> None:
@@ -40,8 +37,7 @@ def test_a_stream_stays_at_the_last_position() -> None:
 
 
 bad = [
-    (lambda: keep_first(tokens, 0), "max_len: expected a whole number of at least 1; got 0"),
-    (lambda: keep_last(tokens, 0), "max_len: expected a whole number of at least 1; got 0"),
+    (lambda: keep_head_and_tail(tokens, 0, head=0), "max_len: expected a whole number of at least 1; got 0"),
     (lambda: keep_head_and_tail(tokens, 4, head=5), "head must be 0 .. max_len = 4; got 5"),
     (lambda: keep_head_and_tail(tokens, 4, head=-1), "got -1"),
     (lambda: sliding(5, 0, 4), "5 tokens do not fit in a window of 4; feed at most 4 at once"),

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from posembed.errors import ArgumentError
-from posembed.positions import abacus, augmented, coupled, randomized, shifted, skipped
+from posembed.positions import abacus, coupled, randomized, shifted, skipped
 from together import together
-from tolerance import assert_close
 
 TOKENS = {character: index for index, character in enumerate("0123456789+=$")}
 DIGITS = torch.arange(10)
@@ -28,7 +27,6 @@ drawn = [
     lambda generator: shifted(3, 7, max_shift=50, generator=generator),
     lambda generator: randomized(3, 7, max_len=50, generator=generator),
     lambda generator: skipped(3, 7, max_len=50, chunks=3, generator=generator),
-    lambda generator: augmented(3, 7, max_shift=50, max_scale=1.4, generator=generator),
     lambda generator: abacus(written("$12+3=42"), DIGITS, max_shift=99, generator=generator),
     lambda generator: coupled(written("$12+3=42"), DIGITS, TOKENS["="], max_start=99, generator=generator),
 ]
@@ -79,30 +77,6 @@ def test_skip_of_two_chunks_is_uniform() -> None:
     assert ((last - 7).bincount() - 800).abs().max() < 5 * math.sqrt(4000 * 0.2 * 0.8)
 
 
-def test_augmented_moves_scales_and_jitters() -> None:
-    places = torch.arange(6, dtype=torch.float32)
-    assert torch.equal(augmented(2, 6, max_shift=0, max_jitter=0), places.expand(2, 6))
-
-    moved = augmented(500, 6, max_shift=4, max_jitter=0, generator=seeded())
-    assert moved.dtype == torch.float32
-    assert_close(moved.diff(dim=1), torch.ones(500, 5), scale=moved)
-    assert -4 <= moved[:, 0].min() < -3.9
-    assert 3.9 < moved[:, 0].max() <= 4
-
-    jittered = augmented(500, 6, max_shift=0, max_jitter=0.5, generator=seeded())
-    assert 0.45 < (jittered - places).abs().max() <= 0.5
-
-    scaled = augmented(500, 6, max_shift=0, max_jitter=0, max_scale=2, generator=seeded())
-    assert_close(scaled / scaled[:, 1:2], places.expand(500, 6))
-    assert 0.5 <= scaled[:, 1].min() < 0.51
-    assert 1.97 < scaled[:, 1].max() <= 2
-    assert abs(scaled[:, 1].log().mean()) < 0.1, "log s, not s, is uniform"
-
-    both = augmented(500, 6, max_shift=4, max_jitter=0.5, max_scale=2, generator=seeded())
-    plain = augmented(500, 6, max_shift=4, max_jitter=0.5, generator=seeded())
-    assert_close(both / plain, (both / plain)[:, :1].expand(500, 6), relative=True)
-
-
 def test_abacus_counts_within_each_number() -> None:
     assert abacus(written("$12+345=678"), DIGITS).tolist() == [[0, 1, 2, 0, 1, 2, 3, 0, 1, 2, 3]]
     assert abacus(written("12", "1+", "++"), DIGITS).tolist() == [[1, 2], [1, 0], [0, 0]]
@@ -147,7 +121,6 @@ def test_short_sequences(length: int) -> None:
     assert shifted(2, length, max_shift=3).shape == (2, length)
     assert randomized(2, length, max_len=3).shape == (2, length)
     assert skipped(2, length, max_len=3, chunks=1).shape == (2, length)
-    assert augmented(2, length, max_shift=3).shape == (2, length)
     assert abacus(torch.zeros(2, length, dtype=torch.int64), DIGITS).shape == (2, length)
     assert coupled(torch.zeros(2, length, dtype=torch.int64), DIGITS, TOKENS["="]).shape == (2, length)
 
@@ -158,8 +131,6 @@ bad = [
     (lambda: skipped(2, 5, max_len=4), "max_len=4 has fewer"),
     (lambda: skipped(2, 5, max_len=9, chunks=6), "chunks must be 1 .. length = 5; got 6"),
     (lambda: skipped(2, 5, max_len=9, chunks=0), "got 0"),
-    (lambda: augmented(2, 5, max_shift=-1), "max_shift: expected a number of at least 0"),
-    (lambda: augmented(2, 5, max_shift=1, max_scale=0.5), "max_scale: expected a number of at least 1; got 0.5"),
     (lambda: abacus(torch.tensor([[0.5]]), DIGITS), "token_ids: expected a tensor of integers .*; got .*long"),
     (lambda: abacus(written("1"), DIGITS, max_shift=-1), "max_shift: expected a whole number of at least 0; got -1"),
     (lambda: coupled(written("1"), DIGITS, 11, max_start=0), "max_start: expected a whole number of at least 1; got 0"),

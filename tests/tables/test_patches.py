@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import timm_peer
-from posembed.tables.patches import resample_patches
+from posembed.tables.resize_methods import resample_patches
 from together import together
 from tolerance import assert_close
 

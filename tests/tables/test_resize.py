@@ -14,7 +14,7 @@ from posembed.errors import ArgumentError
 from posembed.tables.health import check_table
 from posembed.tables.layout import TableLayout
 from posembed.tables.resize import leading_rows_kept, resize_table
-from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS, hierarchical
+from posembed.tables.resize_methods import GRID_METHODS, TEXT_METHODS, hierarchical, stretch, tile
 from together import together
 from tolerance import assert_same, close
 
@@ -62,6 +62,29 @@ def test_the_same_number_of_cells_in_another_shape_is_another_grid() -> None:
     new = resize_table(old, grid=(14, 14), layout=TableLayout(grid=(7, 28)))
     assert new.shape == old.shape
     assert not close(new, old)
+
+
+@together(
+    ("name", "other"),
+    [("timm", "bicubic-antialias"), ("open-clip", "bicubic-antialias"), ("vit", "bicubic"),
+     ("siglip2", "bilinear-antialias"), ("qwen3-vl", "bilinear-corners")],
+)  # fmt: skip
+def test_other_names_of_methods_for_grids(name: str, other: str) -> None:
+    """test_conformance.py compares the methods with these libraries."""
+    cells = table(36).unflatten(0, (4, 9))
+    for size in ((5, 5), (8, 18)):
+        assert torch.equal(GRID_METHODS[name](cells, size), GRID_METHODS[other](cells, size))
+
+
+def test_other_names_of_methods_for_lines() -> None:
+    rows = table(77)
+    same = {
+        "longformer": tile(rows, 248),
+        "long-clip": stretch(rows, 248, keep=20),
+        "bert4keras": hierarchical(rows, 248, alpha=0.4),
+    }
+    for name, expected in same.items():
+        assert torch.equal(TEXT_METHODS[name](rows, 248), expected)
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------

@@ -50,9 +50,8 @@ from posembed.checkpoints.sources.configs import build_on_meta, config_object, s
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, values_of
 from posembed.tables.layout import are_sides
-from posembed.tables.patches import resample_patches
 from posembed.tables.resize import changed_axes, leading_rows_kept, takes
-from posembed.tables.resize_methods import TEXT, kernels_of
+from posembed.tables.resize_methods import TEXT, kernels_of, resample_patches
 from posembed.words import listed
 
 BOTH = frozenset({"encoder", "decoder"})

@@ -7,14 +7,13 @@ attention, or else as an attribute of the mask. Both ways also work if gradient 
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.integrations.forward_pass import ForwardPass, projection
+from posembed.integrations.forward_pass import Current, ForwardPass, projection
 from posembed.versions import check_version, names_versions
 
 check_version("transformers")
@@ -27,16 +26,8 @@ with names_versions("transformers"):
 NAME = "posembed"
 
 
-class _Current(threading.local):
-    """The ForwardPass of each thread, in a dict. torch.compile breaks the graph at a ContextVar, and it does not see an
-    attribute that was set before the compiled frame, as by a hook of the compiled model itself."""
-
-    def __init__(self) -> None:
-        self.held: dict[str, ForwardPass | None] = {NAME: None}
-        """The pass of the model whose forward is running in this thread."""
-
-
-CURRENT = _Current()
+CURRENT: Current[ForwardPass] = Current(NAME)
+"""The pass of the model whose forward is running."""
 
 
 def attention_with_positions(

@@ -8,8 +8,9 @@ which determines the tokens that each token sees.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,17 @@ UNCOUNTABLE = (
 check_counted = check_of(
     "given positions count the tokens of a cache", lambda differ: ~differ.any(), lambda _: ArgumentError(UNCOUNTABLE)
 )
+
+
+Held = TypeVar("Held")
+
+
+class Current(threading.local, Generic[Held]):
+    """What each thread's model is reading, in a dict. torch.compile breaks the graph at a ContextVar, and it loses
+    attributes: those set before the compiled frame, as by a hook, and all where the graph breaks for another reason."""
+
+    def __init__(self, name: str) -> None:
+        self.held: dict[str, Held | None] = {name: None}
 
 
 class Earlier(KeyValueCache):

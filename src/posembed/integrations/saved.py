@@ -24,11 +24,6 @@ LIMITS = ("window", "log_length")
 """Attributes of every encoding that the model, not the encoding, applies."""
 
 
-def acts_at_input(encoding: PositionEncoding) -> bool:
-    """Returns whether an encoding adds rows to the input."""
-    return overrides(encoding, "at_input") and getattr(encoding, "place", "input") == "input"
-
-
 def acts_in_attention(encoding: PositionEncoding) -> bool:
     """Returns whether an encoding changes queries, keys, scores or the set of tokens that a token sees."""
     limits = encoding.window is not None or encoding.log_length is not None
@@ -58,7 +53,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
         if grid is not None and name not in names_for("images") and name.partition("+")[0] in ENCODINGS:
             model = Sizes(**{**sizes, "grid": None})  # an encoding of a sequence: the patches form a line
         built = encoding_by_name(name, model)
-        if acts_at_input(built) and model.dim != table_width:
+        if overrides(built, "at_input") and model.dim != table_width:
             head_width = model.head_dim if has_heads else None
             heads = heads if table_width % heads == 0 else 1
             model = Sizes(**{**asdict(model), "dim": table_width, "heads": heads, "head_width": head_width})
@@ -84,7 +79,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
             f"{type(built).__name__} acts in the attention, and this model has no single number of heads; choose an "
             'encoding that acts at the input, such as "learned"'
         )
-    width = table_width if acts_at_input(built) else sizes["dim"]
+    width = table_width if overrides(built, "at_input") else sizes["dim"]
     head_dim = sizes["dim"] // sizes["heads"] if has_heads else None
     require_fitting(built, width, heads, causal=model.causal, head_dim=head_dim)
     return built

@@ -8,7 +8,6 @@ change them.
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.integrations.forward_pass import ForwardPass, image_pass, projection
+from posembed.integrations.forward_pass import Current, ForwardPass, image_pass, projection
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend_padded
@@ -42,32 +41,17 @@ class Images(NamedTuple):
         return outer if self.positions is positions else self._replace(outer=outer)
 
 
-class _Current(threading.local):
-    """The images that a thread reads, from the patches to the last block, in a dict.
-
-    torch.compile breaks the graph at a ContextVar, and forgets an attribute where the graph breaks for another reason.
-    """
-
-    def __init__(self) -> None:
-        self.held: dict[str, Images | None] = {"images": None}
-
-    @property
-    def images(self) -> Images | None:
-        return self.held["images"]
-
-    @images.setter
-    def images(self, images: Images | None) -> None:
-        self.held["images"] = images
-
-    def of(self, positions: ImagePositions) -> Images | None:
-        """Returns the images of a model. Images of inner models, whose passes have failed, are skipped."""
-        images = self.images
-        while images is not None and images.positions is not positions:
-            images = images.outer
-        return images
+IMAGES = "images"
+CURRENT: Current[Images] = Current(IMAGES)
+"""The images that are being read, from the patches to the last block."""
 
 
-CURRENT = _Current()
+def images_of(positions: ImagePositions) -> Images | None:
+    """Returns the images of a model. Images of inner models, whose passes have failed, are skipped."""
+    images = CURRENT.held[IMAGES]
+    while images is not None and images.positions is not positions:
+        images = images.outer
+    return images
 
 
 class ImagePositions(nn.Module):
@@ -91,7 +75,7 @@ class ImagePositions(nn.Module):
 
         ``runs_again``: whether gradient checkpointing will call the layers a second time.
         """
-        images = CURRENT.of(self)
+        images = images_of(self)
         if images is None:
             raise ArgumentError(
                 "the grid of these images is unknown: call the model, and not in its patch_embed's hooks"
@@ -107,7 +91,7 @@ class ImagePositions(nn.Module):
                     "images, or call replace_positions with encoding.on_grid((height, width))"
                 )
         tokens = image_pass(encoding, x.size(0), self.prefix, grid, x.device, shares=not runs_again)
-        CURRENT.images = images._replace(tokens=tokens) if in_attention and not runs_again else images.outer
+        CURRENT.held[IMAGES] = images._replace(tokens=tokens) if in_attention and not runs_again else images.outer
         return tokens
 
     def of_tokens(self, x: Tensor) -> ForwardPass:
@@ -116,7 +100,7 @@ class ImagePositions(nn.Module):
         Gradient checkpointing calls a layer again after the model has returned, on a GPU in another thread. In both
         calls, the number of patches alone determines the pass: ``begin`` refuses images for which it does not.
         """
-        images, patches = CURRENT.of(self), x.size(1) - self.prefix
+        images, patches = images_of(self), x.size(1) - self.prefix
         if images is not None and images.tokens is not None:
             if images.tokens.q_positions.size(-1) == x.size(1):
                 return images.tokens
@@ -137,8 +121,9 @@ class _Around:
     @names_versions("timm")
     def note_grid(self, patch_embed: Any, args: tuple[Any, ...], output: Tensor) -> None:
         positions, (height, width) = self.model.positions, args[0].shape[-2:]
-        outer = CURRENT.images and CURRENT.images.without(positions)  # a pass of this model has been interrupted
-        CURRENT.images = Images(positions, tuple(patch_embed.dynamic_feat_size((height, width))), None, outer)
+        outer = CURRENT.held[IMAGES]
+        outer = outer and outer.without(positions)  # a pass of this model has been interrupted
+        CURRENT.held[IMAGES] = Images(positions, tuple(patch_embed.dynamic_feat_size((height, width))), None, outer)
 
     @names_versions("timm")
     def add_rows(self, patch_drop: nn.Module, args: tuple[Any, ...]) -> tuple[Tensor]:
@@ -169,8 +154,8 @@ class PositionedAttention(Attention):
             is_causal=is_causal and mask is None,
         )  # fmt: skip
         if tokens.shares_bias and self is self.around.model.blocks[-1].attn:
-            images = CURRENT.of(self.around.model.positions)
-            CURRENT.images = images and images.outer
+            images = images_of(self.around.model.positions)
+            CURRENT.held[IMAGES] = images and images.outer
         x = self.norm(x.transpose(1, 2).reshape(B, L, self.attn_dim))
         if gate is not None:
             x = x * gate

@@ -1,12 +1,14 @@
 """Every position encoding, behind one interface, ``PositionEncoding``.
 
-    rows added to the input     LearnedPositionalEmbedding, LearnedGridEmbedding, RollingPositionalEmbedding,
-                                AveragedPositionalEmbedding, ExtendedPositionalEmbedding, SampledPositionalEmbedding,
-                                ConcatenatedPositionalEmbedding, SinusoidalPositionalEmbedding, SinusoidalGridEmbedding,
+    rows added to the input     LearnedPositionalEmbedding, LearnedGridEmbedding, ExtendedPositionalEmbedding,
+                                SampledPositionalEmbedding, ConcatenatedPositionalEmbedding,
+                                SinusoidalPositionalEmbedding, SinusoidalGridEmbedding,
                                 SequentialPositionalEmbedding; BilevelEncoding, which also acts in attention
+    rows for queries and keys   RollingPositionalEmbedding
     rotated queries and keys    RotaryEmbedding, AxialRotaryEmbedding, MixedRotaryEmbedding, PolarEmbedding;
                                 LinearScaling, NTKScaling, YarnScaling, LongRopeScaling, Llama3Scaling
-    biases on the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe, LookHere
+    biases on the scores        Alibi, T5Bias, KerpleLog, KerplePower, Fire, Tupe, LookHere,
+                                AveragedPositionalEmbedding
     scores from content         Fox, Cable, Cope, Dape, HouseholderPath
     nothing                     NoPosition
 

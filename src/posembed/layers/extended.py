@@ -2,7 +2,7 @@
 
 tile            row k mod N                  (Longformer, Beltagy et al. 2020, arXiv:2004.05150)
 hierarchical    row a N + b from rows a, b   (Su 2020, kexue.fm/archives/7947); for N^2 positions
-linear, ...     the whole table stretched    (as Chen et al. 2023, arXiv:2306.15595, stretch RoPE's positions)
+linear          the whole table stretched    (as Chen et al. 2023, arXiv:2306.15595, stretch RoPE's positions)
 random          new rows at random, at the scale of the trained rows: the baseline
 
 These methods of ``resize_table`` are computed position by position, without building a longer table. No tensor's shape
@@ -23,7 +23,7 @@ from posembed.positions.from_layout import consecutive, require_text_length, tex
 from posembed.settings import Count, NotNegative, Probability
 from posembed.tables.resize_methods import random_rows, two_digit_rows
 
-METHODS = ("tile", "hierarchical", "linear", "linear-corners", "cubic", "cubic-corners")
+METHODS = ("tile", "hierarchical", "linear")
 RANDOM = "random"
 """The method whose rows are drawn in advance, so that it needs the length of the longest text."""
 
@@ -42,39 +42,21 @@ def extended_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, metho
     own = F.embedding(position_ids.clamp(max=n - 1), table)
     if method == "hierarchical":
         return torch.where((position_ids < n).unsqueeze(-1), own, two_digit_rows(table, position_ids))
-    kind, _, corners = method.partition("-")
-    stretched = stretched_rows(table, position_ids, lengths, cubic=kind == "cubic", align_corners=bool(corners))
-    return torch.where((lengths <= n).unsqueeze(-1), own, stretched)
+    return torch.where((lengths <= n).unsqueeze(-1), own, stretched_rows(table, position_ids, lengths))
 
 
-def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor, *, cubic: bool, align_corners: bool) -> Tensor:
+def stretched_rows(table: Tensor, position_ids: Tensor, lengths: Tensor) -> Tensor:
     """Returns the rows (..., D) that torch.nn.functional.interpolate of the whole table gives at these positions.
 
-    Interpolates linearly, or cubically with PyTorch's constant of -.75 (Keys 1981). Coordinates are float64.
+    Interpolates linearly, with the outer edges aligned. Coordinates are float64.
     """
     n = len(table)
-    place, length = position_ids.double(), lengths.double()
-    corners, edges = place * (n - 1) / (length - 1).clamp(min=1), (place + 0.5) * n / length - 0.5
-    place = corners if align_corners else edges
-    place = place if cubic else place.clamp(0, n - 1)
+    place = ((position_ids.double() + 0.5) * n / lengths.double() - 0.5).clamp(0, n - 1)
     first = place.floor()
-    rest = place - first
-    weights = _cubic_weights(rest) if cubic else (1 - rest, rest)
-    first = first.long() - (1 if cubic else 0)
     dtype = torch.promote_types(table.dtype, torch.float32)
-    taps = (
-        F.embedding((first + tap).clamp(0, n - 1), table).to(dtype) * weight.to(dtype).unsqueeze(-1)
-        for tap, weight in enumerate(weights)
-    )
-    return sum(taps, torch.zeros((), dtype=dtype, device=table.device)).to(table.dtype)
-
-
-def _cubic_weights(rest: Tensor, a: float = -0.75) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Returns the weights of the four rows around a point. ``rest``, from 0 to 1, says how far the point lies from the
-    second row to the third."""
-    before, after = (((a + 2) * t - (a + 3)) * t * t + 1 for t in (rest, 1 - rest))
-    first, last = (((a * t - 5 * a) * t + 8 * a) * t - 4 * a for t in (rest + 1, 2 - rest))
-    return first, before, after, last
+    rest = (place - first).unsqueeze(-1)
+    left, right = (F.embedding((first.long() + tap).clamp(max=n - 1), table).to(dtype) for tap in (0, 1))
+    return (left * (1 - rest).to(dtype) + right * rest.to(dtype)).to(table.dtype)
 
 
 class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
@@ -82,9 +64,8 @@ class ExtendedPositionalEmbedding(LearnedPositionalEmbedding):
 
     A text within ``max_len`` reads the trained rows, bit for bit; a longer text reads the table extended to its length.
     With "tile" (repeats the table) and "hierarchical" (combines two rows) a position has the same row at every length,
-    and decoding with a cache equals reading the whole text. With "linear", "cubic", "linear-corners" and
-    "cubic-corners" the rows depend on the text's length: decode with the final ``text_length``, or stretch the table
-    once (``resize_table``).
+    and decoding with a cache equals reading the whole text. With "linear" the rows depend on the text's length: decode
+    with the final ``text_length``, or stretch the table once (``resize_table``).
 
     Args:
         method: one of the names above, or "random": new rows from N(0, s²), where s is the standard deviation of the

@@ -12,20 +12,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from posembed.errors import ArgumentError
-from posembed.layers.base import InputEncoding, fill_, projected
+from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.positions.checks import as_int64
-from posembed.settings import Amount, Count, NotNegative, Probability
-
-Place = Literal["queries_keys", "input"]
-Init = Literal["periodic", "normal"]
-STD_BY_PLACE: dict[Place, float] = {"queries_keys": 1.0, "input": 0.02}
+from posembed.settings import Amount, Count, NotNegative
 
 
 def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
@@ -42,22 +37,20 @@ def ring_sinusoids(ring: int, dim: int, *, std: float = 1.0) -> Tensor:
     return (waves * (std * math.sqrt(2))).float()
 
 
-class RollingPositionalEmbedding(InputEncoding):
+class RollingPositionalEmbedding(PositionEncoding):
     """A ring of P learned rows under a causal window: token i reads row (i + s) mod P, with a random s in training.
+
+    The rows are added to the input of W_q and W_k in every layer.
 
     Args:
         window: w, the number of tokens that a token attends to, itself included. The model applies ``.window``.
         dim: the width D.
         ring: P, the number of rows, at least w. None means w, which is enough.
-        place: "queries_keys" adds the rows to the input of W_q and W_k only, in every layer; "input" adds them to
-            x, once.
-        init: "periodic" (sinusoids whose periods divide the ring) or "normal".
-        std: the scale of the initial rows. None means 1 for "queries_keys", where the rows are added to normalized
-            activations, and .02 for "input", where they are added to token rows.
-        dropout: the probability of dropout after the sum at the input.
+        std: the scale of the initial rows, sinusoids whose periods divide the ring. They are added to normalized
+            activations.
 
     Raises:
-        ArgumentError: a window below 1, a ring below the window, an unknown place or init.
+        ArgumentError: a window below 1, or a ring below the window.
 
     Examples:
         >>> import torch
@@ -77,12 +70,9 @@ class RollingPositionalEmbedding(InputEncoding):
         window: Count,
         dim: Count,
         ring: Count | None = None,
-        place: Place = "queries_keys",
-        init: Init = "periodic",
-        std: NotNegative | None = None,
-        dropout: Probability = 0.0,
+        std: NotNegative = 1.0,
     ) -> None:
-        super().__init__(dim, dropout)
+        super().__init__()
         self.ring = window if ring is None else ring
         if self.ring < window:
             raise ArgumentError(
@@ -90,15 +80,11 @@ class RollingPositionalEmbedding(InputEncoding):
                 f"give a ring of at least {window} rows or a window of at most {ring} tokens"
             )
         self.weight = nn.Parameter(torch.empty(self.ring, dim))
-        self.window, self.place, self.init = window, place, init
-        self.std = STD_BY_PLACE[place] if std is None else std
+        self.window, self.dim, self.std = window, dim, std
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        if self.init == "normal":
-            fill_(self.weight, torch.empty(self.ring, self.dim).normal_(0.0, self.std))
-        else:
-            fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
+        fill_(self.weight, ring_sinusoids(self.ring, self.dim, std=self.std))
 
     def table(self) -> Tensor:
         return self.weight
@@ -116,18 +102,6 @@ class RollingPositionalEmbedding(InputEncoding):
         """Returns the rows (..., D) of position_ids, integers of any shape (...)."""
         return self._read(self.weight, position_ids)
 
-    def at_input(self, x: Tensor, position_ids: Tensor, *, text_length: int | Tensor | None = None) -> Tensor:
-        return self(x, position_ids) if self.place == "input" else x
-
-    def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor | None:
-        if self.place == "input":
-            return None
+    def before_queries_keys(self, project: Callable[[Tensor], Tensor], position_ids: Tensor) -> Tensor:
         # Project the ring, not the tokens' rows: this takes P products for any length and batch size.
         return self._read(projected(project, self.weight), position_ids)
-
-    def _ids(self, x: Tensor, position_ids: Tensor | None, offset: int | Tensor) -> Tensor:
-        """Returns the ids of x. In training, consecutive ids start at a random phase in each sequence."""
-        ids = super()._ids(x, position_ids, offset)
-        if position_ids is None and self.training:
-            ids = ids + torch.randint(self.ring, (x.shape[0], 1), device=x.device)
-        return ids

@@ -179,11 +179,7 @@ class RotaryEmbedding(RotationEncoding):
         attention_factor: Factor = 1.0
         if self.scaling is not None:
             lengths = text_lengths(position_ids, text_length)
-            trained = frequencies
-            frequencies, attention_factor = self.scaling.scaled(trained, base=self.base, length=lengths)
-            if self.scaling.initial_tokens:
-                first = position_ids.long().unsqueeze(-1) < self.scaling.initial_tokens  # a uint8 compares modulo 256
-                frequencies = torch.where(first, trained, frequencies)
+            frequencies, attention_factor = self.scaling.scaled(frequencies, base=self.base, length=lengths)
         if self.pairs is not None:
             frequencies = frequencies.where(
                 torch.arange(self.head_dim // 2, device=frequencies.device) < self.pairs, 0.0

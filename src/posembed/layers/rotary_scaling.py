@@ -25,7 +25,7 @@ from torch import Tensor
 
 from posembed.arguments import ChecksCalls, checks_arguments
 from posembed.errors import ArgumentError
-from posembed.settings import Amount, Positive, TwoOrMore
+from posembed.settings import Positive, TwoOrMore
 
 Extension = Annotated[float, Ge(1), Lt(math.inf)]
 Factor = float | Tensor
@@ -37,8 +37,6 @@ class RotaryScaling(ChecksCalls):
 
     factor: float | None
     original_length: int | None
-    initial_tokens: int = 0
-    """The first tokens of a text, at positions below this number, keep the training frequencies."""
 
     def _require_above(self, high: str, low: str) -> None:
         if getattr(self, low) >= getattr(self, high):
@@ -206,11 +204,10 @@ class LongRopeScaling(RotaryScaling):
 
     Each factor divides the frequency of one pair. The factors come from a search (Ding et al. 2024, arXiv:2402.13753).
     ``factor`` is the model's extended length divided by its original length, such as 131,072 / 4,096 for Phi-3. It sets
-    the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length. The first tokens of a text, at
-    positions below ``initial_tokens``, keep their training frequencies.
+    the attention factor, sqrt(1 + ln(factor) / ln(original length)), at every length.
 
     Raises:
-        ArgumentError: factors that are not positive, or not one for each pair, or fewer than 0 initial tokens.
+        ArgumentError: factors that are not positive, or not one for each pair.
 
     Examples:
         >>> from posembed import RotaryEmbedding
@@ -224,7 +221,6 @@ class LongRopeScaling(RotaryScaling):
     original_length: TwoOrMore
     factor: Extension
     attention_factor: Positive | None = None
-    initial_tokens: Amount = 0
 
     def __post_init__(self) -> None:
         if not self.short_factors or len(self.short_factors) != len(self.long_factors):

@@ -202,8 +202,7 @@ ENCODINGS: dict[str, Entry] = {
     "learned": Entry(lambda s: LearnedPositionalEmbedding(max_len=s.length, dim=s.dim, dropout=s.dropout),
         "one trained row per position, added to the token; nothing past the last row",
         "Gehring et al. 2017, arXiv:1705.03122", EITHER),
-    "rolling": Entry(
-        lambda s: RollingPositionalEmbedding(window=s.given("window"), dim=s.dim, ring=s.ring, dropout=s.dropout),
+    "rolling": Entry(lambda s: RollingPositionalEmbedding(window=s.given("window"), dim=s.dim, ring=s.ring),
         "learned rows reused in a ring, under a causal window", "posembed"),
     "sinusoidal": Entry(sinusoidal,
         "fixed sines and cosines, added to the token",

@@ -3,10 +3,10 @@
     from the layout        consecutive, from_mask, from_token_ids, from_cu_seqlens, from_segment_ids,
                            from_separators
     for one shard          contiguous_shard, zigzag_shard
-    for overlong inputs    keep_first, keep_last, keep_head_and_tail, sliding
-    drawn for training     shifted, randomized, skipped, augmented, abacus, coupled
+    for overlong inputs    keep_head_and_tail, sliding
+    drawn for training     shifted, randomized, skipped, abacus, coupled
 
-Ids are int64 (only ``augmented`` returns floats) and denote positions, not rows: the table's layout says which row
+Ids are int64 and denote positions, not rows: the table's layout says which row
 holds position 0. All functions work under torch.compile, where the random functions take no torch.Generator.
 """
 
@@ -19,12 +19,9 @@ from posembed.positions.from_layout import from_segment_ids as from_segment_ids
 from posembed.positions.from_layout import from_separators as from_separators
 from posembed.positions.from_layout import from_token_ids as from_token_ids
 from posembed.positions.from_layout import zigzag_shard as zigzag_shard
-from posembed.positions.overlong import keep_first as keep_first
 from posembed.positions.overlong import keep_head_and_tail as keep_head_and_tail
-from posembed.positions.overlong import keep_last as keep_last
 from posembed.positions.overlong import sliding as sliding
 from posembed.positions.samplers import abacus as abacus
-from posembed.positions.samplers import augmented as augmented
 from posembed.positions.samplers import coupled as coupled
 from posembed.positions.samplers import randomized as randomized
 from posembed.positions.samplers import shifted as shifted

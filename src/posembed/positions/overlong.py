@@ -1,4 +1,4 @@
-"""Ways to handle an input that is longer than the table. The caller chooses; nothing happens silently.
+"""Ways to handle an input that is longer than the table, besides a slice. The caller chooses; nothing happens silently.
 
 Positions are never taken modulo the table's length: under full attention two tokens would share one position.
 """
@@ -13,38 +13,6 @@ from posembed.errors import ArgumentError
 from posembed.positions.checks import check_offset
 from posembed.positions.from_layout import consecutive
 from posembed.settings import Amount, Count
-
-
-@checks_arguments
-def keep_first(tokens: Shaped[Tensor, "B L ..."], max_len: Count) -> Tensor:
-    """Keeps the first ``max_len`` tokens of each sequence (B, L, ...), or all tokens of a shorter sequence.
-
-    Raises:
-        ArgumentError: a max_len below 1.
-
-    Examples:
-        >>> import torch
-        >>> from posembed.positions import keep_first
-        >>> keep_first(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3).tolist()
-        [[1, 2, 3]]
-    """
-    return tokens[:, :max_len]
-
-
-@checks_arguments
-def keep_last(tokens: Shaped[Tensor, "B L ..."], max_len: Count) -> Tensor:
-    """Keeps the last ``max_len`` tokens of each sequence (B, L, ...). Number their positions from 0.
-
-    Raises:
-        ArgumentError: a max_len below 1.
-
-    Examples:
-        >>> import torch
-        >>> from posembed.positions import keep_last
-        >>> keep_last(torch.tensor([[1, 2, 3, 4, 5]]), max_len=3).tolist()
-        [[3, 4, 5]]
-    """
-    return tokens[:, -max_len:]
 
 
 @checks_arguments

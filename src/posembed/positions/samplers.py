@@ -6,16 +6,12 @@ use consecutive ids, or ``abacus`` and ``coupled`` without the random start.
 
 from __future__ import annotations
 
-import math
-from typing import Annotated
-
 import torch
-from annotated_types import Ge
 from torch import Tensor
 
-from posembed.arguments import Float, Integer, checks_arguments
+from posembed.arguments import Integer, checks_arguments
 from posembed.errors import ArgumentError
-from posembed.settings import Amount, Count, NotNegative
+from posembed.settings import Amount, Count
 
 Source = torch.Generator | None
 """The source of random numbers; None means torch's default generator, on the CPU."""
@@ -85,39 +81,6 @@ def skipped(
     places = torch.arange(length, device=parts.device)
     chunk = (places >= parts[..., None]).sum(dim=1)
     return places + torch.stack(skips, dim=1).gather(1, chunk)
-
-
-@checks_arguments
-def augmented(
-    batch: Amount,
-    length: Amount,
-    *,
-    max_shift: NotNegative,
-    max_jitter: NotNegative = 0.5,
-    max_scale: Annotated[float, Ge(1)] = 1.0,
-    generator: Source = None,
-) -> Float[Tensor, "B L"]:
-    """Draws real-valued positions s (p + d + e_p), p = 0 .. L - 1: (B, L), float32 (CAPE, arXiv:2106.03143).
-
-    Each sequence has d ~ U(-max_shift, max_shift) and log s ~ U(-log max_scale, log max_scale); each token has
-    e_p ~ U(-max_jitter, max_jitter). Use such positions only with encodings that are functions of position: a table
-    has no row 1.5.
-
-    Raises:
-        ArgumentError: a negative shift or jitter, or a scale below 1.
-
-    Examples:
-        >>> import torch
-        >>> from posembed import SinusoidalPositionalEmbedding
-        >>> from posembed.positions import augmented
-        >>> positions = augmented(2, 5, max_shift=10.0, generator=torch.Generator().manual_seed(0))
-        >>> SinusoidalPositionalEmbedding(64).rows(positions).shape
-        torch.Size([2, 5, 64])
-    """
-    shift = (2 * _uniform((batch, 1), generator) - 1) * max_shift
-    scale = ((2 * _uniform((batch, 1), generator) - 1) * math.log(max_scale)).exp()
-    jitter = (2 * _uniform((batch, length), generator) - 1) * max_jitter
-    return (scale * (torch.arange(length, device=shift.device) + shift + jitter)).float()
 
 
 @checks_arguments

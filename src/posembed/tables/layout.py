@@ -269,13 +269,16 @@ class TableLayout:
         cells = rows.reshape(*(self.shape if count > 1 else rows.shape[:1]), *others)
         return cells.movedim(tuple(range(count)), self.dims).contiguous()
 
+    @property
+    def axes_in_words(self) -> str:
+        return f"a grid of {self.grid[0]} x {self.grid[1]}" if self.grid else " x ".join(map(str, self.axes))
+
     @explains_errors
     def rows(self, length: int) -> int:
         """Returns the number of rows that a table needs to hold this many positions."""
         if self.axes and length != (cells := math.prod(self.shape)):
-            held = f"a grid of {self.grid[0]} x {self.grid[1]}" if self.grid else " x ".join(map(str, self.axes))
             raise ArgumentError(
-                f"{held} holds {cells} positions; got a length of {length}. Pass the "
+                f"{self.axes_in_words} holds {cells} positions; got a length of {length}. Pass the "
                 f"{'grid' if self.grid else 'axes'} that {'belongs' if self.grid else 'belong'} to this table"
             )
         return self.front + length + self.tail

@@ -125,10 +125,7 @@ def new_layout(
     """
     if length is not None:
         if layout.axes:
-            held = (
-                f"a grid of {layout.grid[0]} x {layout.grid[1]}" if layout.grid else " x ".join(map(str, layout.axes))
-            )
-            remedy = "grid=(height, width)" if layout.grid else "sizes={axis: size, ...}"
+            held, remedy = layout.axes_in_words, "grid=(height, width)" if layout.grid else "sizes={axis: size, ...}"
             raise ArgumentError(f"the positions of this table are {held}; got length={length}. Pass {remedy}")
         return layout
     if not layout.axes:
