@@ -13,22 +13,20 @@ import made_up_inits
 import made_up_problems
 import made_up_rows
 import made_up_runs
-import made_up_sharing
-import made_up_tokens
 from posembed.lab.runs.results import RunFolder, RunResult
 
 MADE: dict[str, Callable[[int], list[RunResult]]] = {
     "lengths": made_up_runs.runs,
     "inits": made_up_inits.typical,
-    "sharing": made_up_sharing.runs,
+    "sharing": made_up_problems.sharing_runs,
     "by-task": made_up_by_task.by_task_runs,
     "rows": made_up_rows.row_runs,
     "data-efficiency": made_up_amounts.data_runs,
     "dropout": made_up_amounts.dropout_runs,
     "addition": made_up_problems.runs,
     "text": made_up_classes.text_runs,
-    "tags": made_up_tokens.tag_runs,
-    "spans": made_up_tokens.span_runs,
+    "tags": made_up_classes.tag_runs,
+    "spans": made_up_classes.span_runs,
     "images": made_up_classes.image_runs,
 }
 """Each with so many seeds."""

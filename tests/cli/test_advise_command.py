@@ -12,7 +12,6 @@ from posembed.lab.advice.advise import recommend
 from posembed.lab.advice.evidence import published_studies
 from posembed.lab.advice.given import needs_of
 from tiny_models import GPT, saved, tiny_model
-from together import together
 
 
 @pytest.fixture
@@ -50,24 +49,6 @@ def test_figures_of_ones_own_runs(advise, tmp_path: Path) -> None:
     assert f"({folder})" in out
     (other,) = (line for line in out.splitlines() if "every-encoding.md" in line)
     assert "Passkeys found" in other  # and no perplexities
-
-
-@together(
-    ("arguments", "said"),
-    [
-        ("", "give --length"),
-        ("--length 512 --longest far", "longest: expected a whole number of at least 1, or none; got far"),
-        ("--grid 14x", "grid: expected a number or HEIGHTxWIDTH, such as 24x32; got '14x'"),
-        ("--length 8 --table 0", "table: expected a whole number of at least 1; got 0"),
-        ("--length 8 --runs nowhere", "nowhere is not a run folder"),
-    ],
-)
-def test_a_mistake_is_one_line(advise, arguments: str, said: str) -> None:
-    code, out, err = advise(arguments)
-    assert (code, out) == (1, "")
-    assert err.startswith("posembed: error: ")
-    assert said in err
-    assert err.count("\n") == 1
 
 
 @pytest.fixture

@@ -67,10 +67,3 @@ def test_a_plan_of_a_preset_measures_nothing(posembed, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     code, _, err = posembed("compare cost --preset huge --dry-run")
     assert (code, "unknown preset 'huge'; choose from default, documents, documents-quarter" in err) == (1, True)
-
-
-def test_a_mistake_is_one_line(posembed, tmp_path: Path) -> None:
-    code, out, err = posembed(f"compare cost {SMALL} --width 30 --out {tmp_path / 'none'}")
-    assert (code, out) == (1, "")
-    assert err == "posembed: error: width 30 is not divisible by 4 heads; try a width of 28\n"
-    assert not (tmp_path / "none").exists()

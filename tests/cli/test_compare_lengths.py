@@ -13,7 +13,6 @@ import pytest
 
 from asked import means
 from fresh_process import run_python
-from together import together
 
 SMALL = "--train-length 16 --test-lengths 16,32 --layers 1 --width 8 --heads 2 --steps 3 --batch 2 --test-tokens 200"
 
@@ -69,35 +68,6 @@ def test_json_is_json_even_where_a_perplexity_is_beyond_any_float(posembed, text
 
     summary = json.loads(out, parse_constant=refuse)
     assert None in [mean["value"] for mean in means(summary, "perplexity over whole windows").values()]
-
-
-@together(
-    ("options", "code", "message"),
-    [
-        ("--encodings learned,roap", 1, "unknown encoding 'roap' (did you mean rope?); choose from learned, rolling"),
-        ("--heads 3", 1, "width 8 is not divisible by 3 heads"),
-        ("--test-lengths 16,5000", 1, "tokens, and test lengths up to 5,000 after a training length of 16 need 5,001"),
-        ("--test-lengths many", 1, "test_lengths: expected a list, each a whole number of at least 2; got 'many'"),
-        ("--rope-factors 1,1", 1, "rope_factors belongs to rope-longrope; none is compared, so leave it out"),
-        ("--data nowhere.txt", 1, "no file or folder nowhere.txt"),
-        ("--track excel", 1, "unknown tracker 'excel'; choose from tensorboard, wandb"),
-        ("--preset enormous", 1, "'enormous'; choose from quick, small, gpt2, documents, documents-quarter"),
-        ("--precision fp4", 1, 'precision must be "no" (float32), "bf16" or "fp16"'),
-    ],
-)
-def test_a_mistake_is_one_line_and_an_exit_code(
-    posembed, text: Path, tmp_path: Path, options: str, code: int, message: str
-) -> None:
-    given = f"compare lengths --data {text} --out {tmp_path}/run {SMALL} {options}"
-    exit_code, out, err = posembed(given)
-    assert exit_code == code
-    assert out == ""
-    assert message in " ".join(err.replace("│", " ").split())
-    assert "Traceback" not in err
-    if code == 1:
-        assert err.startswith("posembed: error: ")
-        assert err.count("\n") == 1
-    assert not (tmp_path / "run").exists()
 
 
 def test_debug_shows_the_traceback(text: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from posembed.lab.tasks.problem_texts import PROBLEMS
 from published_files import SENTENCES, write_glue, write_squad
-from together import together
 
 SMALL = "--train-size 3 --test-sizes 2,5 --layers 1 --width 8 --heads 2 --steps 2 --batch 2 --test-problems 4"
 
@@ -36,23 +35,6 @@ def test_every_problem_has_a_command_that_says_what_it_would_take(problem: str, 
     assert done.out.startswith(f"{problem}: ")
     assert "nothing was trained" in done.out
     assert not (tmp_path / "runs").exists()
-
-
-@together(
-    ("words", "message"),
-    [
-        ("sorting --encodings abacus", "abacus ids do not apply to sorting"),
-        ("copy --encodings coupled", "they apply to reverse and addition"),
-        ("parity --encodings ropes", "unknown encoding 'ropes' for parity"),
-        ("parity --encodings alibi --track tensorboard --on ray", "leave out --on, or leave out --track"),
-    ],
-)
-def test_a_mistake_is_refused_before_anything_trains(words: str, message: str, posembed, tmp_path: Path) -> None:
-    problem, options = words.split(" ", 1)
-    done = posembed(f"compare tasks {problem} {SMALL} {options} --out", tmp_path)
-    assert (done.code, done.out) == (1, "")
-    assert message in done.err
-    assert list(tmp_path.iterdir()) == []
 
 
 # posembed compare tasks text and images as a user runs them.
@@ -104,27 +86,3 @@ def test_joined_columns_keep_their_settings(posembed, data: Path, tmp_path: Path
     done = posembed(f"{command} --pairs segments --out {tmp_path}/run")
     assert (done.code, "pairs: None there, segments now" in done.err) == (1, True)
     assert posembed(f"{command} --pairs segments --out {tmp_path}/other").code == 0
-
-
-@together(
-    ("command", "message"),
-    [
-        ("text --data {data}", "which column of mails.csv holds the text? Name it with --text-column"),
-        ("text --data {columns} --pooling max", "pooling must be one of cls, mean; got 'max'"),
-        ("text --data {columns} --pairs segments", "--pairs segments needs two text columns"),
-        ("tags --data {data}", "column; expected 2: a word, ..., its label"),
-        ("spans --preset huge", "unknown preset 'huge'; choose from default, documents, documents-quarter"),
-        ("images --test-sizes 9", "images of 9 x 9 pixels cannot be cut into patches of 2 x 2"),
-        ("images --data cats", "unknown images 'cats'"),
-    ],
-)
-def test_mistakes_are_refused_before_anything_trains(
-    posembed, data: Path, tmp_path: Path, command: str, message: str
-) -> None:
-    columns = f"{data} --text-column mail --label-column kind --tokenizer bytes"
-    asked = command.format(data=data, columns=columns)
-    code, out, err = posembed(f"compare tasks {asked} --out {tmp_path}/run")
-    assert code == 1
-    assert out == ""
-    assert message in err
-    assert not (tmp_path / "run").exists()

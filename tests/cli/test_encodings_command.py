@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from posembed.nn.encodings import ENCODINGS, names_for
 
 
@@ -62,17 +60,3 @@ def test_sizes_without_memory_for_them(posembed) -> None:
     assert (code, out) == (1, "")
     assert err.startswith("posembed: error: there is not enough memory for these sizes: ")
     assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("size", ["width", "heads", "length", "layers", "grid"])
-def test_sizes_are_at_least_one(size: str, posembed) -> None:
-    done = posembed("encodings", f"--{size}", 0)
-    assert (done.code, done.out) == (1, "")
-    assert f"{size}: expected a whole number of at least 1; got 0" in done.err
-
-
-@pytest.mark.parametrize(("width", "heads"), [(770, 12), (10, 3), (768, 5)])
-def test_a_width_that_the_heads_do_not_divide_is_refused(width: int, heads: int, posembed) -> None:
-    done = posembed(f"encodings --width {width} --heads {heads}")
-    assert (done.code, done.out) == (1, "")
-    assert f"width {width} is not divisible by {heads} heads" in done.err

@@ -9,7 +9,6 @@ import pytest
 
 import made_up_amounts
 import made_up_classes
-import made_up_tokens
 from asked import summarise
 from made_up import MADE
 from posembed.lab.found import Found
@@ -94,7 +93,7 @@ def test_shares_stay_within_their_bounds_in_json_and_charts(found: Found) -> Non
 
 
 def test_the_smallest_difference_that_is_significant_is_never_called_too_small() -> None:
-    for runs in (made_up_classes.text_runs, made_up_classes.image_runs, made_up_tokens.tag_runs):
+    for runs in (made_up_classes.text_runs, made_up_classes.image_runs, made_up_classes.tag_runs):
         found = summarise(runs(3))
         said = " ".join(answers.verdicts(found, found.headline, found.x))
         if least := re.search(r"Differences below about (\S+) points", said):

@@ -41,7 +41,7 @@ def test_the_answer_says_what_stands_out_and_what_was_learned(tmp_path: Path) ->
     assert table.learned is not None
     (text,) = answer(report)
     assert f"{table.table.length} positions of width {table.table.width}" in text
-    assert f"{table.learned.directions_90} of " in text
+    assert f"{table.learned.directions_90} directions hold 90% of the variance." in text
     assert f"{table.learned.order_error:.1%} of pairs" in text
     for finding in table.findings:
         assert finding.what in text or "out." in text

@@ -46,29 +46,28 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(error.exit_code)
-    except PosEmbedError as error:
-        if "--debug" in sys.argv:
-            raise
-        if not (rank and isinstance(error, ArgumentError)):  # the first process has the same arguments
-            print(f"posembed: error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(1)
     except (click.Abort, KeyboardInterrupt):  # click.Abort is a RuntimeError
         sys.exit(130)
-    except (MemoryError, RuntimeError) as error:
-        if "--debug" in sys.argv or not (isinstance(error, MemoryError) or NO_MEMORY.search(str(error))):
+    except (PosEmbedError, MemoryError, RuntimeError, OSError) as error:
+        said = on_one_line(error)
+        if said is None or "--debug" in sys.argv:
             raise
-        print(f"posembed: error: there is not enough memory for these sizes: {brief(error)}", file=sys.stderr)
+        if not (rank and isinstance(error, ArgumentError)):  # the first process has the same arguments
+            print(f"posembed: error: {said}", file=sys.stderr)
+        if isinstance(error, OSError) and error.filename is None:
+            print_no_more()  # Python writes the rest again when it exits
         sys.exit(1)
-    except OSError as error:
-        if "--debug" in sys.argv:
-            raise
-        if error.filename is not None:
-            print(f"posembed: error: {error.filename}: {reason(error)}", file=sys.stderr)
-            sys.exit(1)
-        # errors of streams have no file name
-        print(f"posembed: error: the output cannot be written: {reason(error)}", file=sys.stderr)
-        print_no_more()  # Python writes the rest again when it exits
-        sys.exit(1)
+
+
+def on_one_line(error: Exception) -> str | None:
+    """Returns what the user is told of an error; None for a fault of posembed, which shows its traceback."""
+    if isinstance(error, PosEmbedError):
+        return " ".join(str(error).split())
+    if isinstance(error, OSError):  # errors of streams have no file name
+        return f"{'the output cannot be written' if error.filename is None else error.filename}: {reason(error)}"
+    if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
+        return f"there is not enough memory for these sizes: {brief(error)}"
+    return None
 
 
 def print_no_more() -> None:

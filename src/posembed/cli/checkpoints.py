@@ -62,7 +62,7 @@ def run_inspect(given: dict[str, Any]) -> None:
 
 def print_report(console: Console, report: CheckpointReport, *, plain: bool) -> None:
     """Prints the findings and facts of each table. In a terminal, also draws the table, unless ``plain``."""
-    from posembed.report.checkpoint import alike, facts, name_of, standing_out
+    from posembed.report.checkpoint import alike, facts, name_of
 
     kind = f", {report.model_type}" if report.model_type else ""
     console.print(f"{report.source}{kind}: {report.parameters:,} parameters")
@@ -76,8 +76,7 @@ def print_report(console: Console, report: CheckpointReport, *, plain: bool) -> 
             console.print(f"  ! {finding}", style="yellow")
         if each.table.doubt and not each.table.fixed:
             console.print(f"  ? {each.table.doubt}", style="yellow")
-        apart = standing_out(group)
-        for name, value in (*facts(each, group), *([("stands out", apart)] if apart else [])):
+        for name, value in facts(each, group):
             console.print(f"  {name:<20}{value}")
         if console.is_terminal and not plain:
             from posembed.report.checkpoint_terminal import drawn

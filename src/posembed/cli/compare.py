@@ -88,12 +88,10 @@ def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
 
 
 def print_comparison(comparison: Comparison) -> None:
-    from posembed.cli.console import plain_console
-    from posembed.report.terminal import print_tables
+    from posembed.cli.console import print_result
 
-    console = plain_console()
-    console.print()
-    print_tables(console, comparison.tables(), [*comparison.answer(), *comparison.notes()])
+    print()
+    print_result(comparison, "", comparison.tables(), [*comparison.answer(), *comparison.notes()])
 
 
 @dataclass(frozen=True, kw_only=True)

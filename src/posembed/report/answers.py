@@ -157,6 +157,10 @@ def comparison_cell(each: Comparison | None, missing: str = "") -> Cell:
     return Cell(write(each.value), note="; ".join(known), kind=LOOKS.get(each.verdict, ""))
 
 
+def with_base(compared: Callable[[Metric, str, X, X], Comparison | None], base: X) -> CellOf:
+    return lambda metric, name, x: comparison_cell(compared(metric, name, x, base))
+
+
 def columns(found: Summary, metric: Metric, cell: CellOf, *, ranked: int = 0) -> Iterator[Column]:
     """Yields one column per x, or a single one. ``ranked``: the ``Cell.rank`` of the answer's x; 0 hides no column."""
     axis = found.axis_of(metric)
@@ -218,24 +222,17 @@ def versus_columns(found: Summary, metric: Metric, x: X) -> Iterator[Column]:
     versus = {row.name: found.versus(metric, row.name, x) for row in found.rows}
     write = metric.write_comparison
 
-    def over_seeds(row: Any) -> Cell:
-        each = versus[row.name]
-        return Cell("") if each is None else Cell(write(each.value), note=interval(each.kinds[0], write))
-
-    def over_items(row: Any) -> Cell:
-        each = versus[row.name]
-        return Cell(interval(each.over_items, write) if each else "", kind="muted")
-
-    def verdict(row: Any) -> Cell:
-        each = versus[row.name]
-        return Cell(each.verdict, kind=LOOKS.get(each.verdict, "words")) if each else Cell("", kind="words")
+    def column(of: Callable[[Comparison], Cell], kind: str = "") -> Callable[[Any], Cell]:
+        return lambda row: of(each) if (each := versus[row.name]) else Cell("", kind=kind)
 
     sign = f"{'times' if metric.ratio else 'minus'} {found.short_reference}"
     where = "over seeds" if x is None else f"at {x:,}"
-    yield Cell(sign, note=where, rank=2), over_seeds
+    yield Cell(sign, note=where, rank=2), column(lambda each: estimate_cell(each.kinds[0], write))
     if any(each and each.over_seeds and each.over_items for each in versus.values()):
+        over_items = column(lambda each: Cell(interval(each.over_items, write), kind="muted"))
         yield Cell(INTERVAL, note=f"over {found.items}", rank=4), over_items
-    yield Cell("significant?", kind="words", rank=3), verdict
+    words = column(lambda each: Cell(each.verdict, kind=LOOKS.get(each.verdict, "words")), kind="words")
+    yield Cell("significant?", kind="words", rank=3), words
 
 
 def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
@@ -260,14 +257,8 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
         two = f" The first interval is over seeds, the second over {found.items}." if both else ""
         says = f"{kind}, paired by {found.paired_by}.{two} {significant(metric)}"
 
-        def own(metric: Metric, name: str, x: X, base: X = base) -> Cell:
-            return comparison_cell(found.against(metric, name, x, base))
-
         def versus(metric: Metric, name: str, x: X) -> Cell:
             return comparison_cell(found.versus(metric, name, x), "not in both")
-
-        def change(metric: Metric, name: str, x: X, base: X = base) -> Cell:
-            return comparison_cell(found.change(metric, name, x, base))
 
         if values and axis is not None and metric is not found.headline:
             shown = list(columns(found, metric, mean_of(found)))
@@ -276,7 +267,7 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
             continue
         if base is not None and (metric is found.headline or metric.told):
             title = f"{capitalised(metric.name)}, compared with its own value at {base:,}"
-            yield table_of(rows, title, says, *columns(found, metric, own), first=first)
+            yield table_of(rows, title, says, *columns(found, metric, with_base(found.against, base)), first=first)
         if found.references:
             title = f"{capitalised(metric.name)}, compared with {found.compared_with}"
             compared = versus_columns(found, metric, None) if axis is None else columns(found, metric, versus)
@@ -284,7 +275,7 @@ def tables(found: Summary, *, values: bool = True) -> Iterator[Table]:
                 yield table_of(others, title, says, *compared, first=first)
             if base is not None and (metric is found.headline or metric.told):
                 title = f"Change of {metric.name} from {base:,}, compared with {found.compared_with}"
-                yield table_of(others, title, says, *columns(found, metric, change), first=first)
+                yield table_of(others, title, says, *columns(found, metric, with_base(found.change, base)), first=first)
 
 
 def counts_table(title: str, counts: Mapping[str, int]) -> Table:

@@ -74,7 +74,8 @@ def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[
         lines.append(("layers", f"{spread}; the lines below describe {table.key}"))
     if report.buckets:
         lines.append(("buckets", buckets_in_words(report)))
-    return lines if learned is None else lines + measures(learned)
+    apart = standing_out(group)
+    return [*lines, *([] if learned is None else measures(learned)), *([("stands out", apart)] if apart else [])]
 
 
 def measures(learned: Learned) -> list[tuple[str, str]]:
@@ -171,10 +172,10 @@ def scale_of(report: TableReport) -> float:
 def standing_out(group: Sequence[TableReport]) -> str:
     """Returns a text on the one table of several whose values differ most in scale, or "" if none stands out."""
     scales = [scale_of(report) for report in group]
-    middle = sorted(scales)[len(scales) // 2]
-    ratios = [max(scale, TINY) / max(middle, TINY) for scale in scales]
     if len(group) < FEWEST_ALIKE or not all(map(math.isfinite, scales)):
         return ""
+    middle = sorted(scales)[len(scales) // 2]
+    ratios = [max(scale, TINY) / max(middle, TINY) for scale in scales]
     at = max(range(len(group)), key=lambda index: abs(math.log(ratios[index])))
     if abs(math.log(ratios[at])) < math.log(STANDS_OUT):
         return ""
@@ -230,12 +231,7 @@ def sentences(report: TableReport, name: str) -> Iterator[str]:
             "Its rows are buckets of distances, so it needs no resize" if table.in_buckets else capitalised(table.doubt)
         )
         yield f"{why}."
-    if learned is None:
-        return
-    hold = "holds" if learned.directions_90 == 1 else "hold"
-    most = min(learned.rows, table.width)
-    yield f"{learned.directions_90:,} of {amount(most, 'direction')} {hold} 90% of the rows' variance."
-    yield from (f"{capitalised(name)}: {value}." for name, value in measures(learned)[1:])
+    yield from (f"{capitalised(name)}: {value}." for name, value in (measures(learned) if learned else []))
 
 
 def section_of(group: Sequence[TableReport], name: str) -> Section:
@@ -244,9 +240,7 @@ def section_of(group: Sequence[TableReport], name: str) -> Section:
     doubt = "" if report.table.fixed else report.table.doubt
     wrong = tuple(capitalised(text) for text in (*map(str, report.findings), doubt) if text)
     parts: list[Part] = [Lines(wrong)] if wrong else []
-    apart = standing_out(group)
-    pairs = Pairs((*facts(report, group), *([("stands out", apart)] if apart else [])))
-    return Section(name_of(group), (*parts, pairs, *pictures_of(group, name)))
+    return Section(name_of(group), (*parts, Pairs(tuple(facts(report, group))), *pictures_of(group, name)))
 
 
 def pictures_of(group: Sequence[TableReport], name: str) -> Iterator[Picture]:

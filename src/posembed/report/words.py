@@ -30,10 +30,10 @@ def interval(estimate: Estimate | None, write: Callable[[float], str] = number) 
     return f"{low} to {high}" if {low[0], high[0]} & {"+", "-", MINUS} else f"{low}\N{EN DASH}{high}"
 
 
-def measured(estimate: Estimate, write: Callable[[float], str] = number, unit: str = "") -> str:
+def measured(estimate: Estimate, write: Callable[[float], str] = number) -> str:
     """Formats an estimate, with its interval if known: "3.54 (3.50–3.58)"."""
     known = interval(estimate, write)
-    return f"{write(estimate.value)}{unit}{f' ({known})' if known else ''}"
+    return f"{write(estimate.value)}{f' ({known})' if known else ''}"
 
 
 def names_of(rows: Iterable[Row]) -> str:

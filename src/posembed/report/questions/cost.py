@@ -72,10 +72,6 @@ class Page(QuestionPage):
         return [evidence_section(vars(result.settings), dict(sorted(result.environment.items())), ())]
 
 
-def quoted_share(encoding: str) -> float | None:
-    return QUOTED_MS[encoding] / QUOTED_ATTENTION_MS if encoding in QUOTED_MS else None
-
-
 def yours(summary: CostSummary) -> Size:
     """Returns the size of a learned table at the measured length and width."""
     settings = summary.result.settings
@@ -95,7 +91,7 @@ def published(summary: CostSummary) -> Table:
         f"Published shares are relative to {QUOTED_ATTENTION_MS} ms of attention at batch 32, length 512, width 768, "
         "on unnamed hardware. Shares depend on the machine: attention is mostly arithmetic and an encoding mostly "
         "memory traffic, so its share is larger on machines with slow memory.",
-        ("published", lambda name: part(quoted_share(name) or 0)),
+        ("published", lambda name: part(QUOTED_MS[name] / QUOTED_ATTENTION_MS)),
         ("ours, forward", lambda name: answers.mean_cell(summary.mean(share, name), share)),
         ("times as much", times),
         ("ours, overhead in the layer", lambda name: answers.mean_cell(summary.mean(overhead, name), overhead)),
