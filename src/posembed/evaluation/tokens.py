@@ -88,23 +88,16 @@ def tokenized(
     asked = Prompt.of(runnable, tokenizer, QUERY_PROMPTS, prompts[0])
     given = Prompt.of(runnable, tokenizer, DOCUMENT_PROMPTS, prompts[1])
     most = None if runnable.length is None else runnable.length - sum(map(len, asked.around))
-    made: dict[int, Tokens] = {}
-    for length, each in found.items():
-        same = [tokens for tokens in made.values() if tokens.collection is each]
-        made[length] = (
-            same[0]
-            if same
-            else Tokens(
-                each,
-                [given.ids(each.documents[name]) for name in sorted(each.documents, reverse=True)],
-                [asked.ids(text)[:most] for text in each.queries.values()],
-                given.around,
-                asked.around,
-                tokenizer.pad_token_id or 0,
-            )
-        )
-        if not all(map(len, made[length].queries)) or not any(map(len, made[length].documents)):
+    made: dict[int, Tokens] = {}  # by the collection's id: several lengths can share one
+    for each in found.values():
+        if id(each) in made:
+            continue
+        documents = [given.ids(each.documents[name]) for name in sorted(each.documents, reverse=True)]
+        queries = [asked.ids(text)[:most] for text in each.queries.values()]
+        if not all(map(len, queries)) or not any(map(len, documents)):
             raise DataError(
                 f"{runnable.name}: its tokenizer finds no tokens in a query, or in all documents; check them"
             )
-    return made
+        pad = tokenizer.pad_token_id or 0
+        made[id(each)] = Tokens(each, documents, queries, given.around, asked.around, pad)
+    return {length: made[id(each)] for length, each in found.items()}

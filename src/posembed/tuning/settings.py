@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 from annotated_types import Ge, Gt, Le
 
 from posembed.errors import ArgumentError
-from posembed.evaluation.settings import KINDS, Kind, Split
+from posembed.evaluation.settings import KINDS, SHORTEST, Kind, Split
 from posembed.settings import Count, Part, Seed, Settings, Share, option, settings_from, take_parts
 
 TRAINED = {
@@ -24,7 +24,6 @@ TRAINED = {
 }
 """What can be trained, by the value of ``--train``."""
 
-SHORTEST = 16  # tokens
 LARGEST = 1e6
 """The largest learning rate and loss weight that can be given: beyond this, float32 overflows."""
 Length: TypeAlias = Annotated[int, Ge(SHORTEST), Le(10**9)]

@@ -146,8 +146,19 @@ class Study:
 
 
 def published_studies() -> list[Study]:
-    """Returns the studies of benchmarks/results/every-encoding.md, one per measure."""
-    return read_studies(PUBLISHED.read_text(encoding="utf-8"))
+    """Returns the studies of benchmarks/results/every-encoding.md, one per measure.
+
+    In the file, each value is a list with one number per seed, or null for no position.
+    """
+    studies = []
+    for study in json.loads(PUBLISHED.read_text(encoding="utf-8")):
+        mean = MEASURES[study["kind"]].mean
+        rows = {
+            encoding: {int(length): None if each is None else mean(each) for length, each in by_length.items()}
+            for encoding, by_length in study.pop("rows").items()
+        }
+        studies.append(Study(**study, rows=rows))
+    return studies
 
 
 def study_of_folder(folder: Path) -> Study:
@@ -183,16 +194,3 @@ def study_of_folder(folder: Path) -> Study:
     }
     steps = max(result.spec.steps for result in results)
     return Study("your runs", str(folder), found.spec.train_length, rows, own=True, steps=steps)
-
-
-def read_studies(text: str) -> list[Study]:
-    """Reads the text of evidence.json: each value is a list with one number per seed, or null for no position."""
-    studies = []
-    for study in json.loads(text):
-        mean = MEASURES[study["kind"]].mean
-        rows = {
-            encoding: {int(length): None if each is None else mean(each) for length, each in by_length.items()}
-            for encoding, by_length in study.pop("rows").items()
-        }
-        studies.append(Study(**study, rows=rows))
-    return studies

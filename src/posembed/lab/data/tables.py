@@ -156,20 +156,20 @@ def _separated(
     # In tab-separated files a quotation mark is an ordinary character (IANA text/tab-separated-values).
     tabs = path.suffix.lower() == ".tsv"
     format_: dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if tabs else {"strict": True}
-    reader = csv.DictReader(io.StringIO(text, newline=""), **format_)
+    reader = csv.reader(io.StringIO(text, newline=""), **format_)
+    lines: Iterator[list[str]] = (line for line in reader if line)
     try:
-        names = list(reader.fieldnames or ())
+        names = next(lines, [])
         table.numbered = bool(columns) and all(name.isdecimal() for name in columns) and not _in_header(columns, names)
         if table.numbered:
-            names = [str(number) for number, _ in enumerate(names, start=1)]
-            reader = csv.DictReader(io.StringIO(text, newline=""), names, **format_)
+            lines, names = chain([names], lines), [str(number) for number, _ in enumerate(names, start=1)]
         table.columns = names
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             raise DataError(f"{path} has more than one column named {twice[0]!r}; rename or remove one{table.hint()}")
         if missing := [name for name in keep if name not in names]:
             raise DataError(f"{path} has no column named {missing[0]!r}; it has {', '.join(names)}")
-        for row in reader:
-            if None in row or None in row.values():
+        for line in lines:
+            if len(line) != len(names):
                 if keep:
                     table.short += 1
                     continue
@@ -177,9 +177,10 @@ def _separated(
                     f"line {reader.line_num} of {path} does not have the {len(names)} columns of the first line; "
                     "correct it"
                 )
+            row = dict(zip(names, line, strict=True))
             yield reader.line_num, {name: row[name] for name in keep} if keep else row
     except csv.Error as error:
-        raise DataError(f"line {reader.reader.line_num} of {path} cannot be read: {error}; correct it") from error
+        raise DataError(f"line {reader.line_num} of {path} cannot be read: {error}; correct it") from error
 
 
 def _json_lines(text: str, path: Path) -> Iterator[Row]:

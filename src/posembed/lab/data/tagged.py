@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -176,15 +176,12 @@ def entities(tags: Sequence[str | None]) -> set[tuple[str, int, int]]:
     >>> sorted(entities(["B-PER", "I-PER", "O", "I-LOC", "B-LOC"]))
     [('LOC', 3, 4), ('LOC', 4, 5), ('PER', 0, 2)]
     """
-    return set(_entities(tags))
-
-
-def _entities(tags: Sequence[str | None]) -> Iterator[tuple[str, int, int]]:
-    kind, start = "", 0
+    found, kind, start = set(), "", 0
     for at, tag in enumerate([*tags, OUTSIDE]):
         prefix, _, new = (tag or OUTSIDE).partition("-")
         if kind and (prefix != "I" or new != kind):
-            yield kind, start, at
+            found.add((kind, start, at))
             kind = ""
         if prefix != OUTSIDE and not kind:
             kind, start = new, at
+    return found
