@@ -10,8 +10,7 @@ from made_up_runs import made_up
 from posembed.lab.metrics import Measured, by_x
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunResult
-from posembed.lab.tasks.problems_specs import EXACT, TOKENS
-from posembed.lab.tasks.problems_specs import measured_pairs
+from posembed.lab.tasks.problems_specs import EXACT, TOKENS, measured_pairs
 
 Shares = Mapping[str, tuple[float | None, ...] | None]
 """Exact match at each size; None: no position there, or a run that failed."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoTokenizer
 
 from evaluated_models import save_tokenizer
 from posembed.errors import DataError
+from posembed.evaluation.passages import ranks_of_own
 from posembed.evaluation.texts import draw_sample, read_documents, split_document
 from posembed.lab.data.documents import read_documents as documents_of
 from posembed.measure.jobs import Kept
@@ -123,3 +125,8 @@ def test_what_cannot_be_looked_at_in_a_folder_is_left_out(tmp_path: Path) -> Non
     (tmp_path / "a.txt").write_text("text")
     (tmp_path / "link").symlink_to("n" * 300)
     assert read_documents(tmp_path) == ["text"]
+
+
+def test_a_passage_that_does_not_tell_texts_apart_is_found_last() -> None:
+    assert ranks_of_own(torch.ones(3, 2), torch.ones(3, 2)).tolist() == [3, 3, 3]
+    assert ranks_of_own(torch.eye(3), torch.eye(3)).tolist() == [1, 1, 1]

@@ -23,7 +23,7 @@ import replaced_models as made
 from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, RotaryEmbedding
 from posembed.errors import ArgumentError
 from posembed.integrations.transformers import replace_positions
-from posembed.layers import BilevelEncoding
+from posembed.layers import BilevelEncoding, PolarEmbedding
 from posembed.nn import ENCODINGS
 from posembed.tables import TableLayout
 from together import by_turns, together
@@ -115,20 +115,23 @@ def test_rope_turns_the_queries_and_keys_of_gpt2() -> None:
     assert_close(outputs(replace_positions(model, "rope"), input_ids=ids), want, depth=2)
 
 
-def test_rows_below_the_projections_are_added_to_their_input() -> None:
+@pytest.mark.parametrize("encoding", ["rolling", "pope"])
+def test_rows_below_the_projections_and_wider_queries(encoding: str) -> None:
     """The first layer of OPT, whose queries are multiplied by the scale before the attention sees them."""
     model = made.tiny("opt", do_layer_norm_before=True)
     ring = posembed.RollingPositionalEmbedding(window=12, dim=16, ring=12)
+    pope = PolarEmbedding(head_dim=8, heads=2, delta_init="uniform")
     x, seen = torch.randn(1, 9, 16), {}
-    attention = model.model.decoder.layers[0].self_attn
-    q, k = (
-        getattr(attention, name)(x + ring.weight[:9]).unflatten(-1, (2, 8)).transpose(1, 2)
-        for name in ("q_proj", "k_proj")
-    )
+    attention, rows = model.model.decoder.layers[0].self_attn, ring.weight[:9] if encoding == "rolling" else 0
+    for name in ("q_proj", "k_proj"):
+        nn.init.normal_(getattr(attention, name).bias)
+    q, k = (getattr(attention, name)(x + rows).unflatten(-1, (2, 8)).transpose(1, 2) for name in ("q_proj", "k_proj"))
+    if encoding == "pope":  # of width 16
+        q, k = pope(q, k)
     v = attention.v_proj(x).unflatten(-1, (2, 8)).transpose(1, 2)
     attended = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
     want = attention.out_proj(attended)
-    replace_positions(model, ring)
+    replace_positions(model, ring if encoding == "rolling" else pope)
     model.model.decoder.layers[0].self_attn_layer_norm.register_forward_hook(lambda *_: x)
     attention.register_forward_hook(lambda module, args, output: seen.update(y=output[0]))
     outputs(model, **made.inputs("opt", batch=1))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,6 +18,11 @@ from tolerance import assert_close
 def context(ids: Tensor) -> Tensor:
     """A "loss" that is how many tokens stand before each one: it tells exactly what was fed."""
     return torch.arange(1, ids.size(1), dtype=torch.float64).expand(len(ids), -1)
+
+
+def test_a_loss_in_nats_per_token_becomes_bits_per_byte() -> None:
+    assert measure.bits_per_byte(6 * math.log(2), 3.0) == 2.0
+    assert measure.bits_per_byte(None, 3.0) is None
 
 
 def test_windows_are_spread_and_do_not_overlap() -> None:

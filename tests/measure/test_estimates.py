@@ -73,6 +73,18 @@ def test_a_verdict_turns_around_with_the_reference_and_with_what_is_better(ours:
     assert high.verdict == opposite.get(low.verdict, low.verdict)
 
 
+def test_a_change_runs_from_the_base_to_x_and_is_compared_with_the_reference_s() -> None:
+    values = {"a": ((1.0, 5.0), (2.0, 7.0)), "b": ((1.0, 2.0), (3.0, 4.0))}
+    runs = (
+        Run(name, seed, (Value("m", before, 8), Value("m", after, 16)))
+        for name, of_seeds in values.items()
+        for seed, (before, after) in enumerate(of_seeds)
+    )
+    found = Estimates(Frame(tuple(runs)), ["a", "b"], "b").change(LOSS, "a", 16, 8)
+    assert found is not None
+    assert found.value == ((5 - 1) - (2 - 1) + (7 - 2) - (4 - 3)) / 2
+
+
 def test_what_is_unknown_is_none() -> None:
     found = Estimates(frame_of(a=[1.0], b=[2.0], none=[None]), ["a", "b", "none", "failed"], "b")
     versus = found.versus(LOSS, "a")

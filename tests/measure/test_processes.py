@@ -13,6 +13,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+import torch
 
 import posembed
 from evaluated_models import save_encoder, write_texts
@@ -131,6 +132,14 @@ def test_a_share_is_all_that_no_other_process_has() -> None:
     shares = [Processes(rank, 2).share(sizes) for rank in range(2)]
     assert shares == [{"a", "d"}, {"b", "c"}]
     assert Processes().share(sizes) == set(sizes)
+
+
+def test_gradients_are_averaged_and_not_summed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: tensor.mul_(4))  # four equal gradients
+    gradients = [torch.tensor([1.0, -2.0]), torch.tensor(3.0)]
+    Processes(1, 4).average_(gradients)
+    Processes().average_(gradients)
+    assert [each.tolist() for each in gradients] == [[1.0, -2.0], 3.0]
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,16 @@ def test_a_copy_with_its_times_can_be_replaced_and_one_without_them_is_safe(sour
     shutil.copytree(tmp_path / "out", tmp_path / "copied", copy_function=shutil.copy)
     with pytest.raises(CheckpointError, match="unchanged earlier resize"):
         posembed.resize_checkpoint(source, tmp_path / "copied", length=80, overwrite=True)
+
+
+def test_times_fit_archives_that_count_by_two_seconds(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(time, "time", lambda: 1_577_836_801.5)
+    posembed.resize_checkpoint(source, out, length=64)
+    assert json.loads((out / "posembed.json").read_text())["resizes"][0]["time"] == 1_577_836_800
+    assert {path.stat().st_mtime for path in out.rglob("*") if path.is_file()} == {1_577_836_800}
 
 
 def test_a_fine_tuned_copy_stays(source: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from sklearn.isotonic import isotonic_regression
 
-from posembed.plots.ticks import fix_ticks, spread, tick_heights
+from posembed.plots.ticks import fix_ticks, spread, tick_heights, tick_text
 from tolerance import assert_close
 
 
@@ -27,6 +27,15 @@ def test_however_long_the_axis_is(low: float, high: float) -> None:
     assert all(low <= height <= high for height in axes.get_yticks())
     shown = [float(name.replace(",", "").replace("\N{MINUS SIGN}", "-")) for name in names]
     assert_close(shown, list(axes.get_yticks()))
+
+
+def test_small_numbers_have_an_exponent_and_zero_has_none() -> None:
+    assert [tick_text(place) for place in (0.0, 0.001, 0.0005, 12_500.0)] == [
+        "0",
+        "0.001",
+        "5e\N{MINUS SIGN}4",
+        "12,500",
+    ]
 
 
 def test_whole_numbers_keep_their_digits() -> None:

@@ -5,7 +5,7 @@ import math
 from made_up_runs import run, runs
 from posembed.lab.questions import QUESTIONS
 from posembed.measure.metrics import Metric
-from posembed.report.words import by_outcome, called, certainty, interval, listed, measured, number, percent
+from posembed.report.words import by_outcome, called, certainty, duration, interval, listed, measured, number, percent
 from posembed.statistics import Estimate, estimate_median
 from posembed.words import MINUS, in_bytes, milliseconds, part
 from together import together
@@ -84,3 +84,8 @@ def test_shares_times_and_sizes() -> None:
     assert interval(estimate_median([-0.01, *[0.01] * 5]), part) == f"{MINUS}1.0% to 1.0%"
     assert [milliseconds(s) for s in (1e-5, 0.0123, 0.123)] == ["0.010", "12.30", "123"]
     assert [in_bytes(n) for n in (12, 1536, 3 * 2**20, 5 * 2**30)] == ["12 B", "1.5 KiB", "3.0 MiB", "5.0 GiB"]
+
+
+@together(("seconds", "text"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (5340, "89 min"), (5400, "1.5 h")])
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -46,7 +46,7 @@ def test_one_model_has_one_name(question: str) -> None:
 
 
 def test_windows_by_default_show_no_model_more_than_it_saw() -> None:
-    for layers, length in [(3, 64), (3, 128), (12, 1024), (1, 1), (6, 50)]:
+    for layers, length in [(3, 64), (3, 128), (12, 1024), (1, 1), (6, 50), (3, 22), (12, 181)]:
         window = default_window(layers, length)
         assert layers * (window - 1) + 1 <= length < layers * (2 * window - 1) + 1
 

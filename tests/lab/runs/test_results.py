@@ -7,10 +7,13 @@ from pathlib import Path
 import pytest
 
 from posembed.errors import RunFolderError
+from posembed.files import write_text
 from posembed.lab.metrics import Measured, by_x
 from posembed.lab.question import Compared
 from posembed.lab.runs.results import RunFolder, RunResult, result_from_json
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, WHOLE_WINDOWS, LengthSpec
+from posembed.measure import jobs
+from posembed.measure.jobs import Store
 
 
 def result(spec: LengthSpec, loss: float = 1.5) -> RunResult:
@@ -116,6 +119,19 @@ def test_other_settings_are_refused_and_named(tmp_path: Path, spec: LengthSpec) 
     ):
         folder.prepare(other)
     assert json.loads((folder.path / "settings.json").read_text())["steps"] == 12
+
+
+def test_settings_that_another_process_writes_meanwhile_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = (Store(tmp_path, {"question": "lengths", "width": width}) for width in (64, 128))
+
+    def late(path: Path, text: str, **how: bool) -> None:
+        write_text(path, json.dumps(theirs.settings))
+        write_text(path, text, **how)
+
+    monkeypatch.setattr(jobs, "write_text", late)
+    with pytest.raises(RunFolderError, match="width: 128 there, 64 now"):
+        ours.claim()
+    assert json.loads((tmp_path / "settings.json").read_text()) == theirs.settings
 
 
 def test_how_runs_are_summarised_is_kept_before_the_first_run_trains(spec: LengthSpec, tmp_path: Path) -> None:
