@@ -50,6 +50,8 @@ def test_each_layer_has_a_panel_and_each_head_a_line(causal: bool) -> None:
     panels = axes.child_axes
     assert [title(panel) for panel in panels] == [f"layer {n}" for n in range(1, 6)]
     assert all(len(panel.get_lines()) == 1 + 3 for panel in panels)
+    shares = dict(zip(panels[0].get_yticks(), (label.get_text() for label in panels[0].get_yticklabels()), strict=True))
+    assert shares == {1e-4: ".01%", 1e-2: "1%", 1: "100%"}
     assert (f"tokens {'back' if causal else 'away'} (log scale)") in [text.get_text() for text in axes.texts]
     means = torch.stack([mean_by_distance(layer) for layer in layers])
     if causal:

@@ -160,14 +160,18 @@ def test_a_model_that_takes_images_of_other_sizes(tmp_path: Path) -> None:
 def test_images_for_which_timm_prepares_another_size(tmp_path: Path) -> None:
     vision_transformer()
     timm: Any = importlib.import_module("timm")
-    args = {"img_size": 32, "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2}
+    args = {"img_size": (32, 48), "patch_size": 8, "embed_dim": 32, "depth": 1, "num_heads": 2}
     model = timm.create_model("vit_tiny_patch16_224", **args)
     timm.models.save_for_hf(model, tmp_path, model_args=args)
     config = json.loads((tmp_path / "config.json").read_text())
-    config["pretrained_cfg"]["input_size"] = [3, 48, 48]
+    for size in ([3, 48, 48], [3, 48, 32]):
+        config["pretrained_cfg"]["input_size"] = size
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        [problem] = posembed.check_checkpoint(tmp_path).problems
+        assert problem.startswith("config.json: pretrained_cfg.input_size makes images of another size")
+    config["pretrained_cfg"]["input_size"] = [3, 32, 48]
     (tmp_path / "config.json").write_text(json.dumps(config))
-    [problem] = posembed.check_checkpoint(tmp_path).problems
-    assert problem.startswith("config.json: pretrained_cfg.input_size makes images of another size")
+    assert not posembed.check_checkpoint(tmp_path).problems
 
 
 def test_a_whisper_is_run_at_the_size_of_both_tables(tmp_path: Path) -> None:
@@ -275,6 +279,11 @@ def test_weights_that_are_wrong(longer: Path, tmp_path: Path) -> None:
     assert re.search(r"texts of 1, 8, 40 tokens get the answers of .*source only up to", problem)
     changed(longer, dense, torch.full_like(weights, torch.nan))
     assert "NaN or infinity in its outputs at 64 tokens" in posembed.check_checkpoint(longer).problems
+    changed(longer, dense, weights)
+    pooled = load_file(longer / "model.safetensors")["pooler.dense.weight"]
+    changed(longer, "pooler.dense.weight", torch.full_like(pooled, torch.nan))
+    assert "NaN or infinity in its outputs at 64 tokens" in posembed.check_checkpoint(longer).problems
+    changed(longer, "pooler.dense.weight", pooled)
     changed(longer, dense, None)
     [problem] = posembed.check_checkpoint(longer).problems
     assert problem == f"weights that its files lack, so that they are random: {dense}"
