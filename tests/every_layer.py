@@ -272,12 +272,6 @@ def rolling(called: Called, q_length: int, k_length: int) -> Tensor:
     return called.projection(called.encoding.weight[torch.arange(q_length, q_length + k_length) % 4])
 
 
-def moved(layer: nn.Module) -> nn.Module:
-    """PoPE with phases far from their start at 0."""
-    nn.init.uniform_(layer.delta, -2 * math.pi, 0)
-    return layer
-
-
 def call_rolling(encoding: nn.Module, project: nn.Module, q_length: int, k_length: int) -> Tensor:
     return encoding.before_queries_keys(project, torch.arange(q_length, q_length + k_length))
 
@@ -498,7 +492,7 @@ LAYERS: dict[str, Layer] = {
         lambda s: P.RotaryEmbedding(s.dim // HEADS), heads, turned, "rotation", positioned=True,
     ),
     "PolarEmbedding": Layer(
-        lambda s: moved(P.PolarEmbedding(head_dim=s.dim // HEADS, heads=HEADS)),
+        lambda s: P.PolarEmbedding(head_dim=s.dim // HEADS, heads=HEADS, delta_init="uniform"),
         heads, polar, "rotation", positioned=True,
     ),
     "AxialRotaryEmbedding": Layer(

@@ -22,8 +22,7 @@ def oracle(q: np.ndarray, k: np.ndarray, t: int, s: int, delta: np.ndarray, base
 @settings(max_examples=40)
 @given(st.integers(1, 9), st.integers(0, 2000), st.integers(0, 2000))
 def test_scaled_dot_products_are_the_papers_scores(d: int, t: int, s: int) -> None:
-    layer = PolarEmbedding(head_dim=d, heads=1)
-    torch.nn.init.uniform_(layer.delta, -2 * math.pi, 0)
+    layer = PolarEmbedding(head_dim=d, heads=1, delta_init="uniform")
     q, k = torch.randn(2, 1, 1, 1, d, dtype=torch.float64)
     wide_q, wide_k = layer.at_queries_keys(q, k, torch.tensor([t]), torch.tensor([s]))
     assert wide_q.shape == wide_k.shape == (1, 1, 1, 2 * d)

@@ -130,6 +130,7 @@ ROTATIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: RotaryEmbedding(8)(q, q, torch.arange(3), offset=1), "not both"),
     (lambda: RotaryEmbedding(6)(q, q), r"\(B, H, L, d=6\)"),
     (lambda: AxialRotaryEmbedding(head_dim=6, grid=(4, 5)), "head_dim must be a multiple of 4, two pairs .*; got 6"),
+    (lambda: PolarEmbedding(head_dim=4, heads=2, delta_init="one"), "one of zero, uniform; got 'one'"),
     (lambda: PolarEmbedding(head_dim=8, heads=3)(five, five), r"\(B, H=3, L, d\)"),
     (lambda: with_ntk(five, five, text_length=0), "text_length counts the tokens of a text, from 1; got 0"),
     (lambda: with_ntk(five, five, text_length=2.5), "text_length must be a whole number; got 2.5"),

@@ -26,6 +26,7 @@ from posembed.plots.heat import thinned
 from posembed.plots.source import rows_of
 from posembed.plots.tables import by_distance
 from posembed.tables.fill import sinusoidal_table
+from posembed.tables.spectrum import table_spectrum
 from together import together
 from tolerance import assert_close
 
@@ -86,6 +87,14 @@ def test_any_table_is_drawn_and_the_rest_is_said(name: str, kind: str) -> None:
 @together("kind", ["one row", "zeros", "equal rows", "no rows", "nothing finite"])
 def test_rows_that_do_not_vary_have_no_directions(name: str, kind: str) -> None:
     assert "its rows do not vary" in title(OF_ONE[name](TABLES[kind][0], title="mine"))
+
+
+def test_shares_of_the_variance_are_those_of_the_first_directions() -> None:
+    rows = table(32)
+    [curve, *_] = plots.spectrum(rows).get_lines()
+    shares = table_spectrum(rows).variance_shares
+    assert list(curve.get_xdata()) == list(range(1, len(curve.get_xdata()) + 1))
+    assert list(curve.get_ydata()) == pytest.approx([100 * float(shares[:n].sum()) for n in curve.get_xdata()])
 
 
 def test_a_single_row_has_no_neighbour() -> None:

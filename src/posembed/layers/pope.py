@@ -9,6 +9,7 @@ sum_c softplus(q_c) softplus(k_c) cos((s - t) theta_c + delta_c) (equation 6). E
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from posembed.arguments import Float, Shaped
 from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding, fill_
 from posembed.settings import Count, Positive
+
+Start = Literal["zero", "uniform"]
 
 
 def polar_frequencies(head_dim: int, *, base: float = 10000.0, device: torch.device | None = None) -> Tensor:
@@ -40,11 +43,11 @@ class PolarEmbedding(RotationEncoding):
     Args:
         head_dim: d, the width of one head.
         heads: the number of key heads H. Each has learned phases ``delta`` (d,), clamped to [-2 pi, 0] as in the paper.
-            They start at 0, the paper's choice for lengths beyond the training length.
         base: the base of the frequencies; 10,000 in the paper.
+        delta_init: "zero", the paper's choice for lengths beyond the training length, or "uniform" in [-2 pi, 0].
 
     Raises:
-        ArgumentError: a width or number of heads below 1.
+        ArgumentError: a width or number of heads below 1, or an unknown delta_init.
 
     Examples:
         >>> import torch
@@ -55,14 +58,15 @@ class PolarEmbedding(RotationEncoding):
         torch.Size([1, 4, 10, 32])
     """
 
-    def __init__(self, *, head_dim: Count, heads: Count, base: Positive = 10000.0) -> None:
+    def __init__(self, *, head_dim: Count, heads: Count, base: Positive = 10000.0, delta_init: Start = "zero") -> None:
         super().__init__()
-        self.head_dim, self.heads, self.base = head_dim, heads, base
+        self.head_dim, self.heads, self.base, self.delta_init = head_dim, heads, base, delta_init
         self.delta = nn.Parameter(torch.empty(heads, head_dim))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        fill_(self.delta, torch.zeros(self.heads, self.head_dim))
+        delta = torch.zeros(self.heads, self.head_dim)
+        fill_(self.delta, delta if self.delta_init == "zero" else delta.uniform_(-2 * math.pi, 0.0))
 
     def angles(self, position_ids: Shaped[Tensor, "... L"]) -> Tensor:
         """Returns float32 angles that broadcast over heads: ids (L,) -> (1, L, d); ids (B, L) -> (B, 1, L, d)."""

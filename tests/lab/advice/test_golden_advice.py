@@ -44,6 +44,7 @@ CONTRADICTIONS: list[dict[str, Any]] = [
     {"grid": (14,)},
     {"grid": (14, 14), "encoder": True},
     {"length": 196, "grid": (14, 14), "longest_grid": (10, 28)},
+    {"length": 196, "grid": (14, 14), "longest_grid": (28, 10)},
     {"grid": (14, 14), "longest": "none"},
     {"length": 196, "longest_grid": (14, 14)},
     {"grid": (14, 14), "longest_grid": (0, 20)},
