@@ -32,16 +32,17 @@ from posembed.checkpoints.proof_inputs import (
     text_inputs,
 )
 from posembed.checkpoints.responses import WINDOWED
-from posembed.checkpoints.small_copies import Copies, copies, may_be_smaller, undisturbed
+from posembed.checkpoints.small_copies import Copies, cells_to_try, copies, may_be_smaller, undisturbed
+from posembed.checkpoints.sources.base import HALF, Few
 from posembed.checkpoints.sources.configs import models_around, source_of
+from posembed.checkpoints.sources.hugging_face import FEW_CELLS
 from posembed.checkpoints.whole_models import Models, remedy_for_window, run_whole
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout, are_sides
 from posembed.tables.resize import takes
 from posembed.words import last_line
 
-MOST_TRUE = 4096  # cells; copies of larger grids have smaller images
-MOST_COMPARED = 1024  # the maximum number of cells to compare with all others
+MOST_CELLS = 1024  # the maximum number of cells to compare with all others
 SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths that are a multiple of some number
 TOLERANCE = 1e-4
 IN_ORDER = 0.9  # the share of cells whose gradients are nearest to those of the same cell
@@ -64,7 +65,7 @@ OWN = (
     "Without a resize, the model interpolates its old table as --method {method} (method={method!r}) does, by default "
     "or if it is called with interpolate_pos_encoding=True."
 )
-TRUE, SMALLER = "one at the old and one at the new size", "with images of 1/{} of the size"
+TRUE = "one at the old and one at the new size"
 READ_ALL = "Small copies of the model, {}, run and read every row of the table."
 ONLY_SHAPES = "The whole model runs at the new size on PyTorch's meta device, which computes only shapes."
 NO_RUN = "no small copy of its model could be run to check which rows it reads ({})"
@@ -143,35 +144,35 @@ def proved_together(
                     f"{' x '.join(str(axis.size) for axis in layout.axes)} (transformers' BEiT exchanges height and "
                     "width); pass a square size"
                 )
-    cells, least = max(size for change in changes for size in (change.length, change.table.length)), 1
-    while cells > MOST_TRUE * least**2:
-        least *= 2
+    sizes = cells_to_try(changes, target, models[0])
     problem: NotTried | Misread | None = None
-    for part in (least, least // 2 or 2) if may_be_smaller(changes, target) else (1,):
+    for few in sizes:  # other sizes may leave cells of a stage over
         try:
-            return proved_at(models, target, changes, method, part)
+            return proved_at(models, target, changes, method, few)
         except Misread as found:
             problem = problem if isinstance(problem, Misread) else found
-            if part == 1:  # smaller images may leave cells of a stage over
+            if few is None:
                 break
         except NotTried as reason:
             problem = problem or reason
+            if isinstance(reason, TooLarge) and sizes == [None] and may_be_smaller(changes, target):
+                sizes += FEW_CELLS
     assert problem is not None
     raise problem
 
 
 def proved_at(
-    models: Models, target: Target, changes: Sequence[TableSize], method: str | None, part: int
+    models: Models, target: Target, changes: Sequence[TableSize], method: str | None, few: Few
 ) -> tuple[str, list[str], str | None]:
-    """Does the runs of ``proved_together`` with sides of 1/part of the true ones."""
+    """Does the runs of ``proved_together`` at one size. few: cells along an axis of each copy; None for true sizes."""
     reasons = []
-    images = (None, None) if part > 1 or target.image_size is None else target.image_size
+    images = target.image_size if target.image_size and few is None else (None, None)
     for path, narrow, few_layers in product(
         models_around(models[0], changes[0].table.parameter), (True, False), (True, False)
     ):
         parts = [model.get_submodule(path) for model in models]
         try:
-            made = copies(parts, target, changes, path, narrow=narrow, few_layers=few_layers, part=part)
+            made = copies(parts, target, changes, path, narrow=narrow, few_layers=few_layers, few=few)
         except NotTried as reason:
             reasons.append(reason)
             continue
@@ -189,7 +190,8 @@ def proved_at(
         except NotTried as reason:
             raise Misread(NOT_AT_NEW.format(reason) + remedy_for_window(target)) from reason
         said, method = compared(made, target, method)
-        return TRUE if part == 1 else SMALLER.format(part), said, method
+        words = f"one with {few[0]} and one with {few[1]} cells along an axis" if few else TRUE
+        return "with images of half the size" if few == HALF else words, said, method
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
@@ -366,7 +368,7 @@ def shows_order(cells: Tensor, made: Sequence[Tensor]) -> bool:
         if flat.shape[-1] != cells.shape[1] or flat.numel() % cells.numel():
             continue
         here = flat.reshape(-1, *cells.shape).sum(dim=0)
-        some = torch.linspace(0, len(cells) - 1, min(len(cells), MOST_COMPARED)).long()
+        some = torch.linspace(0, len(cells) - 1, min(len(cells), MOST_CELLS)).long()
         if torch.allclose(here, cells, rtol=TOLERANCE, atol=TOLERANCE * float(cells.abs().max())):
             return True
         nearest = (normalize(cells[some]) @ normalize(here).T).argmax(dim=1)

@@ -1,6 +1,6 @@
 """Builds small copies of a model, at its own and at a new size, for the proof of a resize.
 
-The copies have few layers, few heads and few tokens, and smaller images where full ones would take too long.
+The copies have few layers, few heads and few tokens, and fewer cells where full-size images would take too long.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torch import nn
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import ConfigField, TableSize, times
 from posembed.checkpoints.proof_inputs import MOST_NUMBERS, NotTried, TooLarge
-from posembed.checkpoints.responses import AREA
-from posembed.checkpoints.sources.base import quiet
+from posembed.checkpoints.sources.base import HALF, Few, quiet
 from posembed.checkpoints.sources.configs import source_of
 from posembed.checkpoints.sources.hugging_face import part_of
+from posembed.tables.layout import IMAGE_AXES
 from posembed.words import last_line
 
 FEW_FRAMES = 4  # of a video, if no changed table depends on their number
@@ -58,14 +58,16 @@ def copies(
     *,
     narrow: bool,
     few_layers: bool = True,
-    part: int = 1,
+    few: Few = None,
 ) -> Copies:
-    """Builds small copies of the old and the new model at ``path``. part: their sides are 1/part of the true
-    ones. Raises NotTried if a copy cannot be built."""
+    """Builds small copies of the old and the new model at ``path``. few: the numbers of cells along an image axis of
+    both copies; None for the true sizes. Raises NotTried if a copy cannot be built."""
     settings: dict[ConfigField, list[Any]] = {}  # other values of fields, in both copies
-    for field, value in target.values.items() if part > 1 else ():
-        share = Fraction(1, part**2 if AREA.search(field.path[-1]) else part)
-        settings[field] = [times(size, share) for size in (field.value, value)]
+    if few == HALF:
+        sizes = {field: (field.value, value) for field, value in target.values.items()}
+        settings = {field: [times(size, Fraction(1, 2)) for size in both] for field, both in sizes.items()}
+    elif few is not None:
+        settings = {field: given for field in target.values if (given := with_few(changes, field, few))}
     for field, value in target.values.items():
         if field.path[-1] == PRETRAINED:  # the copies get images of these sizes
             image = ConfigField((*field.path[:-1], "image_size"), field.value)
@@ -136,7 +138,33 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
             return
 
 
+def cells_to_try(changes: Sequence[TableSize], target: Target, model: nn.Module) -> list[Few]:
+    """Returns the numbers of cells along an axis to try, as pairs for the old and the new copy."""
+    cells = max(size for change in changes for size in (change.length, change.table.length))
+    of_grid = changes[0].table.layout.grid is not None
+    smaller = may_be_smaller(changes, target)
+    return list(source_of(model.config).cells_to_try(cells if smaller else 0, of_grid=of_grid))
+
+
 def may_be_smaller(changes: Sequence[TableSize], target: Target) -> bool:
     """Returns whether copies may have fewer cells. Limits of differences may not be below a sound's chunks."""
     same = not target.of_window and target.limited is None and target.patch_size is None
     return same and all(change.layout.axes for change in changes)
+
+
+def with_few(changes: Sequence[TableSize], field: ConfigField, few: tuple[int, int]) -> list[Any]:
+    """Returns a field's values that give few cells in both copies, or []. Values are oblong where the true ones are."""
+    change = max(changes, key=lambda each: sum(cells.field == field for cells in each.table.cells))
+    values: list[Any] = []
+    for layout, count in zip((change.table.layout, change.layout), few, strict=True):
+        shorter = min((axis.size for axis in layout.axes if axis.name in IMAGE_AXES), default=0)
+        pairs = [each for each in zip(layout.axes, change.table.cells, strict=True) if each[1].field == field]
+        sides = [
+            cells.value(2 * count if axis.name in IMAGE_AXES and axis.size > shorter else count)
+            + max(cells.stride - cells.kernel, 0)
+            for axis, cells in sorted(pairs, key=lambda each: each[1].side)
+        ]
+        if not sides:
+            return []
+        values.append(sides[0] if len(set(sides)) == 1 and isinstance(field.value, int) else sides)
+    return values

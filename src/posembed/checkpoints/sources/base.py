@@ -32,6 +32,8 @@ LAYERS = re.compile(r"layers?$|^(n|num)_.*blocks$|^depths?$")
 MOST_LAYERS, MOST_MODULES = 1_000, 25_000
 
 Shape = tuple[int, ...]
+Few = tuple[int, int] | None  # cells along an axis of two copies; None for the true sizes
+HALF = (0, 0)  # half the true sizes
 
 
 class Source:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import nn
 
 from posembed.checkpoints.position_tables import Config, ConfigField, pair, section
-from posembed.checkpoints.sources.base import LAYERS, Source, quiet, read_whole, refuse_depth
+from posembed.checkpoints.sources.base import LAYERS, Few, Source, quiet, read_whole, refuse_depth
 from posembed.errors import CheckpointError
 from posembed.tables.families import FieldPath
 from posembed.words import last_line
@@ -22,6 +22,9 @@ HEADS = re.compile(r"heads$|^n_head$")
 FEED_FORWARD = re.compile(r"intermediate_size$|ffn_dim$")
 FEW = 2  # layers, heads
 FEW_TOKENS = 1024  # rows of a vocabulary
+MOST_CELLS = 1024  # of a grid, in copies of the true size
+# Cells along an axis, before and after, of copies whose true size would take too long. Some models have blocks of 8.
+FEW_CELLS = (12, 16), (16, 32)
 WHOLE = ("Model", "Transformer", "Backbone")  # the last words in the names of whole models
 
 
@@ -101,6 +104,14 @@ class Transformers(Source):
             if name in held and converted is None:
                 names.setdefault(name, key)
         return names
+
+    def cells_to_try(self, cells: int, *, of_grid: bool) -> tuple[Few, ...]:
+        """Returns the numbers of cells along an axis to try: first the true ones (None), unless they take too long.
+
+        Some models read only images of a few sizes, and interpolate their table to these (LW-DETR). cells: the number
+        of cells in the largest table.
+        """
+        return FEW_CELLS if cells > MOST_CELLS else (None, *FEW_CELLS) if of_grid else (None,)
 
     def make_small(self, config: Any, *, narrow: bool, few_layers: bool = True) -> None:
         """Shrinks a config object and its nested configs in place. Lengths and image sizes stay the same."""

@@ -22,12 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import Config, ConfigField, pair, times
-from posembed.checkpoints.sources.base import ConfigObject, Shape, Source, quiet, shapes_of
+from posembed.checkpoints.sources.base import HALF, ConfigObject, Few, Shape, Source, quiet, shapes_of
 from posembed.errors import CheckpointError
 
 if TYPE_CHECKING:
     from posembed.checkpoints.choose import Target
 
+MOST_CELLS = 4096  # of a grid, in copies of the true size: stages and windows fit few sizes of images
 ROUNDING = 1e-3  # relative: timm computes where old differences lie in float32
 SIZES = ("img_size", "window_size", "window_sizes")  # arguments of timm's models
 FEW_LAYERS: tuple[dict[str, Any], ...] = (
@@ -226,6 +227,9 @@ class Timm(Source):
         all_of = "it" if len(tables) == 1 else some
         same = "the same values" if apart < ROUNDING else f"values that differ by up to {100 * apart:.2g}%"
         yield f"timm resizes {all_of} as well when it loads the old file into a model of the new size, to {same}."
+
+    def cells_to_try(self, cells: int, *, of_grid: bool) -> tuple[Few, ...]:
+        return (HALF, None) if cells > MOST_CELLS else (None,)
 
     def same_layers(self, models: Sequence[nn.Module]) -> None:
         configs: Any = [model.config for model in models]
