@@ -112,8 +112,8 @@ def rows_for(model: nn.Module, name: str) -> Iterator[Row]:
 
 
 def rows_said(model: nn.Module, name: str) -> set[str]:
-    """Returns what families.json says about a table's other rows, such as "2 before, 0 after", for any version."""
-    return {row["rows"] for row in rows_for(model, name) if "rows" in row}
+    """Returns what current rows of families.json say about a table's other rows, such as "2 before, 0 after"."""
+    return {row["rows"] for row in rows_for(model, name) if "rows" in row and is_current(row)}
 
 
 def is_current(row: Row) -> bool:

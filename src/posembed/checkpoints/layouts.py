@@ -29,6 +29,7 @@ from posembed.checkpoints.position_tables import (
     pair,
     section,
 )
+from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
 from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import dtype_name, values_of
@@ -52,6 +53,7 @@ OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
+MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 LINE_OR_GRID = (
     "its rows may be positions in a line or the cells of a grid; in one file, --length or --grid says which, and "
     "--old-grid that of a grid that is not square"
@@ -126,7 +128,7 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     """Returns the numbers of rows before and after the cells of a table, or the reason why they are unknown.
 
     Class tokens come first unless ``tables/families.py`` says otherwise. For rows that belong to no token,
-    ``checkpoints/families.json`` states the side.
+    ``checkpoints/families.json`` states the side, or else runs of the model try both.
     """
     others, family, name = found.others, family_of(around), table.parameter
     if any(axis.relative for axis in found.layout.axes):
@@ -142,11 +144,19 @@ def others_in(table: FoundTable, model: nn.Module, found: Explanation, around: C
     if others > tokens and others == tokens + tokens_around(model, name, REGISTERS):
         return others, 0
     cells = " x ".join(str(axis.size) for axis in found.layout.axes)
-    said = rows_said(model, name) if tokens == 0 else ()
-    if len(known := [each for each in ((others, 0), (0, others)) if rows_in_words(*each) in said]) == 1:
-        return known[0]
+    why = ""
+    if tokens == 0 and others <= MOST_OTHERS:
+        sides = (others, 0), (0, others)
+        said = rows_said(model, name)
+        if len(known := [each for each in sides if rows_in_words(*each) in said]) == 1:
+            return known[0]
+        for prefix, tail in sides:
+            here = table.read_by(replace(found.layout, prefix=prefix, tail=tail), cells=found.cells)
+            if not (problem := why_unread(model, here)):
+                return prefix, tail
+            why = why or f": {problem}"
     rows, count = (f"1 {one}" if n == 1 else f"{n} {one}s" for n, one in ((others, "row"), (tokens, "class token")))
-    return f"it has {rows} besides its {cells} cells, but the model has {count}, and it is unknown what they are"
+    return f"it has {rows} besides its {cells} cells, but the model has {count}, and no run shows what they are{why}"
 
 
 def line_layout(

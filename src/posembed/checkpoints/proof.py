@@ -195,6 +195,29 @@ def proved_at(
     raise reasons[0] if reasons else NotTried("no model of transformers contains it")
 
 
+def why_unread(model: nn.Module, table: PositionTable) -> str:
+    """Returns why small copies of a model on the meta device do not read a table's cells as its layout states, or "" if
+    a copy does."""
+    size, field = table.as_it_is(), table.cells[0].field
+    value = field.value if isinstance(field.value, int) else list(field.value)
+    target, why = Target((size,), (size.length, size.length), {field: value}), ""
+    tries = product(models_around(model, table.parameter), cells_to_try([size], target, model), (True, False))
+    for path, few, narrow in tries:
+        part = model.get_submodule(path)
+        try:
+            made = copies((part, part), target, [size], path, narrow=narrow, few=few)
+            refuse_misread(made.old, made.before)
+        except Misread as problem:
+            return str(problem)
+        except TooLarge as reason:
+            why = why or str(reason)
+        except NotTried as reason:
+            why = why or f"small copies of the model fail at their own size ({reason})"
+        else:
+            return ""
+    return why
+
+
 def refuse_misread(model: nn.Module, tables: Mapping[str, TableSize], image: Size | None = None) -> None:
     """Runs a copy. Raises Misread if it does not read all rows of its tables in order, or NotTried if it does not run.
 
