@@ -21,7 +21,6 @@ from posembed.errors import CheckpointError
 from posembed.tables import Axis, TableLayout
 from timm_peer import vision_transformer
 from tiny_models import reloaded, saved
-from together import together
 from tolerance import assert_close
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
