@@ -181,6 +181,22 @@ def test_the_output_says_which_sizes_were_run(grid: int, sizes: str, tmp_path: P
     assert ("The whole model runs at the new size on PyTorch's meta device" in checks) == (grid == 110)
 
 
+@pytest.mark.parametrize(
+    ("family", "settings", "side"),
+    [
+        ("hiera", {"embed_dim": 8, "depths": [1, 1, 1, 1], "num_heads": [1, 1, 2, 2]}, 544),
+        ("yolos", {**IMAGE, "patch_size": 16, "image_size": [512, 864]}, 2064),
+    ],
+)
+def test_large_grids_whose_half_is_no_grid_of_the_model_are_proved(
+    family: str, settings: dict, side: int, tmp_path: Path
+) -> None:
+    """Half the sides of these images leave half a patch, or a part of a window."""
+    source = saved(tiny_model(family, settings), tmp_path / "source")
+    edit = posembed.resize_checkpoint(source, tmp_path / "out", image_size=side, prove=True, dry_run=True).edit
+    assert "Small copies of the model, " in " ".join(edit.checks)
+
+
 # --- tables behind the patches
 
 

@@ -150,7 +150,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(name: str, small, tmp
     whole = train.run(spec, task, accelerator)
     folder.prepare(spec)
 
-    def press_ctrl_c(progress: train.Progress) -> None:
+    def press_ctrl_c(progress: train.Step) -> None:
         if progress.step == 2:
             os.kill(os.getpid(), signal.SIGINT)
 

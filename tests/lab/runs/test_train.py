@@ -89,7 +89,7 @@ def test_a_run_stopped_by_ctrl_c_ends_as_if_it_had_not_been(
     spec = dataclasses.replace(spec, encoding=encoding)
     whole = train.run(spec, task, accelerator, whole_folder)
 
-    def press_ctrl_c(progress: train.Progress) -> None:
+    def press_ctrl_c(progress: train.Step) -> None:
         if progress.step in (5, 9):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -117,7 +117,7 @@ def test_a_killed_run_ends_bit_for_bit_as_if_it_had_not_been(
     folder: RunFolder,
     whole_folder: RunFolder,
 ) -> None:
-    def kill(progress: train.Progress) -> None:
+    def kill(progress: train.Step) -> None:
         if progress.step == 8:
             os.kill(os.getpid(), signal.SIGKILL)
 

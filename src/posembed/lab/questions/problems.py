@@ -149,8 +149,8 @@ class Sharing(OfSizes):
         return Rewriting(chosen["problem"]), lengths_of(chosen["problem"], chosen["train_size"])
 
     def facts(self, found: Found) -> dict[str, Any]:
-        largest, unit = found.spec.train_size, self.problems[found.spec.problem].unit
-        return super().facts(found) | {"sizes": "one" if largest == 1 else f"1 to {largest:,} {unit}"}
+        trained, unit = found.spec.train_size, self.problems[found.spec.problem].unit
+        return super().facts(found) | {"sizes": "one" if trained == 1 else f"1 to {trained:,} {unit}"}
 
     def remarks(self, found: Found) -> Iterable[str]:
         two = found.versus(WITHIN, TWO) if found.reference == ONE and TWO in found.names else None
