@@ -246,6 +246,10 @@ def test_other_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "damaged" / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="do not hold"):
         from_pretrained(tmp_path / "damaged")
+    config["posembed"]["encoding"]["arguments"]["of_another_version"] = 1
+    (tmp_path / "damaged" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="load the model with the version that saved it, or pass encoding="):
+        from_pretrained(tmp_path / "damaged")
 
 
 @together("name", ENCODINGS)
@@ -257,6 +261,10 @@ def test_every_encoding_is_described(name: str) -> None:
     again = rebuilt(json.loads(json.dumps(described(encoding))))
     assert repr(again) == repr(encoding)
     assert {k: v.shape for k, v in again.state_dict().items()} == {k: v.shape for k, v in encoding.state_dict().items()}
+    again.added = nn.Tanh()
+    assert described(again) is None, "its own module would be lost without a word"
+    encoding.added = nn.Parameter(torch.zeros(2))
+    assert described(encoding) is None, "its own parameter"
 
 
 def test_a_model_without_one_number_of_heads_takes_encodings_at_the_input() -> None:

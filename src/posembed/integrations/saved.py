@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from posembed import layers, tables
-from posembed.errors import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CallError, CheckpointError
 from posembed.layers.base import PositionEncoding, overrides, reads_content
 from posembed.layers.concatenated import ConcatenatedPositionalEmbedding
 from posembed.nn.attention import require_fitting
@@ -109,9 +110,17 @@ def described(value: Any) -> Description | None:
     description: Description = {"class": name, "arguments": arguments}
     if isinstance(value, PositionEncoding):
         description |= {name: getattr(value, name) for name in LIMITS}
-        if repr(rebuilt(description)) != repr(value).replace("init='given'", "init='normal'"):
+        if built_like(rebuilt(description)) != built_like(value):
             return None
     return description
+
+
+def built_like(encoding: PositionEncoding) -> tuple[str, dict[str, type], dict[str, torch.Size]]:
+    """Returns what a rebuilt encoding must have in common with an encoding: the arguments, the classes of its modules
+    and the shapes of its tensors. A module or parameter that the user has added makes them differ."""
+    modules = {name: type(module) for name, module in encoding.named_modules()}
+    arguments = repr(encoding).replace("init='given'", "init='normal'")
+    return arguments, modules, {name: tensor.shape for name, tensor in encoding.state_dict().items()}
 
 
 _UNKNOWN: Description = {}
@@ -161,12 +170,16 @@ def rebuilt(description: Mapping[str, Any]) -> Any:
     kind = class_named(str(description.get("class")))
     arguments = description.get("arguments")
     known = isinstance(kind, type) and (issubclass(kind, PositionEncoding) or is_dataclass(kind))
+    unknown = CheckpointError(
+        f"the posembed entry of config.json names {description.get('class')!r} with arguments {arguments!r}, "
+        "which is not an encoding of this version; load the model with the version that saved it, or pass encoding="
+    )
     if not known or not isinstance(arguments, Mapping):
-        raise CheckpointError(
-            f"the posembed entry of config.json names {description.get('class')!r} with arguments {arguments!r}, "
-            "which is not an encoding of this version; load the model with the version that saved it, or pass encoding="
-        )
-    built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})
+        raise unknown
+    try:
+        built: Any = kind(**{name: _tuples(value) for name, value in arguments.items()})
+    except CallError as error:
+        raise unknown from error
     for name in LIMITS:
         if name in description and getattr(built, name) != description[name]:
             setattr(built, name, description[name])

@@ -190,9 +190,6 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """
         return None
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.extra_repr()})"  # in which encodings inside this one are arguments
-
     def extra_repr(self) -> str:
         """Formats the constructor's arguments, read from the attributes of the same names."""
         shown = []

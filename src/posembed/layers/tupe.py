@@ -167,6 +167,9 @@ class Tupe(ScoreBias):
         as_query, as_key = wide(self.first_weight)
         return torch.where(q == 0, as_query[head], torch.where(k == 0, as_key[head], bias))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"  # in which the relative bias is an argument
+
     forward = PositionEncoding.forward  # the bias alone is only half of the encoding
 
 

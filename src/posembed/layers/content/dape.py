@@ -75,3 +75,6 @@ class Dape(PositionEncoding):
         both = torch.cat((scores, bias.to(scores.dtype).expand_as(scores)), dim=1).movedim(1, -1)
         hidden = F.leaky_relu(F.linear(both, wide(self.hidden_weight), wide(self.hidden_bias)))
         return q, k, bias + F.linear(hidden, wide(self.output_weight), wide(self.output_bias)).movedim(-1, 1)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"  # in which the bias is an argument

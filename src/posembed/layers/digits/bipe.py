@@ -116,3 +116,6 @@ class BilevelEncoding(InputEncoding):
     def _segments(self, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
         q = as_int64(q_positions, "q_positions") // self.max_len
         return q, q if k_positions is q_positions else as_int64(k_positions, "k_positions") // self.max_len
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"  # in which the encoding between segments is an argument

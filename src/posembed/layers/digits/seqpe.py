@@ -122,6 +122,9 @@ class SequentialPositionalEmbedding(InputEncoding):
         rows: Tensor = self.output(self.norm(x[..., -1, :]))
         return self.scale * rows
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.extra_repr()})"
+
 
 class _Linear(nn.Linear):
     def reset_parameters(self) -> None:
