@@ -39,7 +39,7 @@ CallT = TypeVar("CallT", bound=Callable[..., Any])
 RAW = (TypeError, AttributeError, RuntimeError, LookupError, ValueError, OverflowError)
 """The errors of Python and PyTorch for an argument of a wrong type or shape."""
 
-IN_A_PASS = ("forward", "consecutive_rows", "training_positions", "given")
+IN_A_PASS = ("forward", "consecutive_rows", "training_positions", "auxiliary_loss", "given")
 """Methods that are called often and so do not check their arguments first, like all methods that take tensors."""
 
 

@@ -1,9 +1,11 @@
-"""SeqPE: the authors' numbers, each position encoded once, and random starts in training."""
+"""SeqPE: the authors' numbers, each position encoded once, random starts in training, and the auxiliary losses."""
 
 from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor
+from torch.nn import functional as F
 
 from posembed.errors import PositionError
 from posembed.layers import SequentialPositionalEmbedding
@@ -64,3 +66,60 @@ def test_training_starts_a_share_of_sequences_elsewhere() -> None:
     assert (whole.training_positions(50, 30, torch.Generator()) == torch.arange(30)).all()
     with pytest.raises(PositionError):
         whole.training_positions(2, 31, torch.Generator())
+
+
+class Recorded(SequentialPositionalEmbedding):
+    """Notes the positions of each call of ``rows``, with their rows."""
+
+    def rows(self, position_ids: Tensor) -> Tensor:
+        self.calls: list[tuple[Tensor, Tensor]]
+        self.calls.append((position_ids, super().rows(position_ids)))
+        return self.calls[-1][1]
+
+
+def recorded(longest: int, length: int, seed: int = 0) -> tuple[Tensor | None, list[tuple[Tensor, Tensor]]]:
+    torch.manual_seed(seed)
+    layer = Recorded(longest=longest, dim=6, width=4, scale=20.0).double()
+    layer.calls = []
+    return layer.auxiliary_loss(length, torch.Generator().manual_seed(seed)), layer.calls
+
+
+@together(("longest", "length"), [(500, 40), (20_000, 512), (83, 40), (66, 5), (65, 64), (64, 8), (9, 3), (2, 1)])
+def test_auxiliary_losses_are_the_formulas(longest: int, length: int) -> None:
+    loss, calls = recorded(longest, length)
+    assert loss is not None
+    ids, rows = calls[0]
+    for group in ids.tolist():
+        assert len(set(group)) == len(group)
+        assert 0 <= min(group) <= max(group) < longest
+    nearest = (ids[:, 1:] - ids[:, :1]).abs().argmin(-1)
+    expected = F.cross_entropy((rows[:, :1] @ rows[:, 1:].mT).squeeze(1), nearest)
+    assert len(calls) == (3 if longest > 2 * length else 1)
+    if len(calls) == 3:
+        (near, rows_near), (far, rows_far) = calls[1:]
+        assert 0 <= near.min() <= near.max() < length <= far.min() <= far.max() < longest
+        assert ((far - near).diff(dim=-1) == 0).all()
+        p, q = ((rows @ rows.mT).log_softmax(-1) for rows in (rows_near, rows_far))
+        expected = expected + (q.exp() * (q - p) + p.exp() * (p - q)).mean()
+    assert_close(loss, 0.1 * expected, places=12)
+
+
+def test_auxiliary_losses_have_gradients() -> None:
+    torch.manual_seed(0)
+    layer = SequentialPositionalEmbedding(longest=1000, dim=32, width=16).double()
+    values: list[float] = []
+    for _ in range(2):
+        loss = layer.auxiliary_loss(20, torch.Generator().manual_seed(0))
+        assert loss is not None
+        values.append(loss.item())
+        loss.backward()
+        for parameter in layer.parameters():
+            assert parameter.grad is not None
+            parameter.data -= 0.1 * parameter.grad
+    assert values[1] < values[0]
+
+
+def test_auxiliary_losses_at_the_limits() -> None:
+    assert SequentialPositionalEmbedding(longest=1, dim=6, width=4).auxiliary_loss(1, torch.Generator()) is None
+    with pytest.raises(PositionError):
+        SequentialPositionalEmbedding(longest=30, dim=6, width=4).auxiliary_loss(31, torch.Generator())

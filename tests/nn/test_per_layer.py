@@ -14,7 +14,13 @@ from torch import Tensor
 import posembed
 from posembed import LearnedPositionalEmbedding, PositionEncoding, RotaryEmbedding
 from posembed.errors import ArgumentError
-from posembed.layers import Alibi, Fox, NoPosition, SampledPositionalEmbedding, T5Bias
+from posembed.layers import (
+    Alibi,
+    Fox,
+    NoPosition,
+    SampledPositionalEmbedding,
+    T5Bias,
+)
 from posembed.nn import Attention, Decoder, Encoder, Memory, PerLayer, Positions, Sizes, encoding_by_name
 from posembed.nn.encodings import split_mixture
 from together import together
@@ -138,6 +144,20 @@ def test_rows_are_added_once() -> None:
     assert ids.shape == (2, 9)
     assert ids.max() > 9
     assert PerLayer([NoPosition(), table]).training_positions(2, 9, torch.Generator()).tolist() == list(range(9))
+
+
+class Penalised(PositionEncoding):
+    def auxiliary_loss(self, length: int, generator: torch.Generator) -> Tensor | None:
+        return torch.rand((), generator=generator) + length
+
+
+def test_auxiliary_losses_are_added() -> None:
+    """Each once, however many layers share it."""
+    first, second, generator = Penalised(), Penalised(), torch.Generator().manual_seed(0)
+    one, two = torch.rand(2, generator=generator.manual_seed(0)) + 9
+    for order, expected in (([first], one), ([first, NoPosition(), first], one), ([second, first], one + two)):
+        assert PerLayer(order).auxiliary_loss(9, generator.manual_seed(0)) == expected
+    assert PerLayer([NoPosition(), RotaryEmbedding(16)]).auxiliary_loss(9, generator) is None
 
 
 def test_copies_and_state_dicts() -> None:

@@ -104,6 +104,13 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """
         return torch.arange(length, device="cpu")
 
+    def auxiliary_loss(self, length: Count, generator: torch.Generator) -> Tensor | None:
+        """Returns a scalar that training on texts of ``length`` tokens adds to the model's loss, or None for nothing.
+
+        Random positions are drawn from the generator, on the CPU.
+        """
+        return None
+
     def table(self) -> Tensor | None:
         """Returns the learned rows (N, D), with their gradient, or None for an encoding that has no rows."""
         return None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, overrides
-from posembed.settings import Amount, Pair
+from posembed.settings import Amount, Count, Pair
 
 
 class PerLayer(PositionEncoding):
@@ -64,6 +64,11 @@ class PerLayer(PositionEncoding):
         """Returns the positions that one of the encodings draws, or else positions that count from 0."""
         drawing: Any = next((each for each in each_of(self) if overrides(each, "training_positions")), super())
         return drawing.training_positions(batch, length, generator)
+
+    def auxiliary_loss(self, length: Count, generator: torch.Generator) -> Tensor | None:
+        """Returns the sum of the encodings' losses, or None if none has any."""
+        losses = [loss for each in each_of(self) if (loss := each.auxiliary_loss(length, generator)) is not None]
+        return torch.stack(losses).sum() if losses else None
 
     def table(self) -> Tensor | None:
         """Returns the learned rows (N, D) of the first encoding that has any."""

@@ -20,6 +20,8 @@ from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.tensors import load_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, LengthSpec
+from posembed.layers import SequentialPositionalEmbedding
+from posembed.layers.base import PositionEncoding
 from posembed.measure.frame import Value
 from together import together
 from tolerance import assert_close
@@ -186,6 +188,19 @@ def train_in_both(rank: int) -> None:
     accelerator = environment.make_accelerator(device="cpu")
     assert accelerator.num_processes == 2
     sweep([spec], task, RunFolder(folder / "run", type(spec)), accelerator)
+
+
+def test_training_adds_the_auxiliary_loss_of_an_encoding(
+    spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = dataclasses.replace(spec, encoding="seqpe")
+    results = [train.run(spec, task, accelerator)]
+    monkeypatch.setattr(SequentialPositionalEmbedding, "auxiliary_loss", PositionEncoding.auxiliary_loss)
+    results.append(train.run(spec, task, accelerator))
+    for (step, norm), (_, without) in zip(*(result.gradient_norms for result in results), strict=True):
+        assert norm != without, step
+    # The loss that a run reports is the model's.
+    assert results[0].losses[0][1] == pytest.approx(results[1].losses[0][1], rel=0.1)
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_says_where(

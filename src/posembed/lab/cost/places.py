@@ -55,6 +55,7 @@ class Places:
             return torch.randn(*sizes, generator=generator).mul_(0.02).to(device).requires_grad_()
 
         self.encoding, self.shape, self.training, self.device = encoding.to(device), shape, training, device
+        self.generator = generator
         self.x = random(shape.batch, shape.length, shape.width)
         ids = torch.arange(shape.length)
         if training:
@@ -72,6 +73,8 @@ class Places:
         """Runs the forward pass and, in training, the backward pass. The results also serve as upstream gradients."""
         with torch.set_grad_enabled(self.training):
             made = [tensor for tensor in self.results() if tensor.requires_grad]
+            if self.training and (loss := self.encoding.auxiliary_loss(self.shape.length, self.generator)) is not None:
+                made.append(loss)
         leaves = [tensor for tensor in (*self.leaves, *self.encoding.parameters()) if tensor.requires_grad]
         if not made:
             return None

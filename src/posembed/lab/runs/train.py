@@ -168,7 +168,9 @@ def _train(
             mean = accelerator.reduce(loss.detach(), "mean").item()
             if not math.isfinite(mean):
                 return f"the loss was {mean} at step {step + 1} of {spec.steps}; try a lower learning rate"
-            accelerator.backward(loss)
+            generator = torch.Generator().manual_seed(torch_seed(spec, step))
+            added = model.encoding.auxiliary_loss(spec.train_length, generator)
+            accelerator.backward(loss if added is None else loss + added)
             norm = accelerator.clip_grad_norm_(wrapped.parameters(), spec.clip)
             optimizer.step()
             optimizer.zero_grad()
