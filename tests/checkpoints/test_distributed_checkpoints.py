@@ -185,6 +185,28 @@ def test_names_of_the_output_and_what_is_there(folder: Path, tmp_path: Path) -> 
             resize_checkpoint(folder, tmp_path / out, length=60, overwrite=overwrite)
 
 
+def test_files_of_torch_save_beside_the_shards(folder: Path, tmp_path: Path) -> None:
+    """Lightning keeps all but weights and optimizers in meta.pt. What cannot be read without running it is left out."""
+    meta = {"hyper_parameters": {"block_size": ROWS, "lr": 0.1}, "epoch": 3, "best": torch.tensor(2.5)}
+    torch.save(meta, folder / "meta.pt")
+    torch.save({"seen": 5}, folder / "data.pt")
+    weights = Model(ROWS).state_dict()
+    torch.save({"averaged": weights}, folder / "swa.pt")
+    torch.save(Model(ROWS), folder / "whole.pt")
+    said = resize_checkpoint(folder, tmp_path / "new", length=40)
+    assert said.left_out == {"whole.pt": "it may hold the old table"}
+    assert "old: meta.pt.hyper_parameters.block_size: 16 -> 40" in map(repr, said.settings)
+    new = torch.load(tmp_path / "new" / "meta.pt", weights_only=True)
+    assert new == {**meta, "hyper_parameters": {"block_size": 40, "lr": 0.1}}
+    assert (tmp_path / "new" / "data.pt").read_bytes() == (folder / "data.pt").read_bytes()
+    longer = Model(40)
+    longer.load_state_dict(torch.load(tmp_path / "new" / "swa.pt", weights_only=True)["averaged"])
+    assert torch.equal(longer.wpe.weight[:ROWS], weights["wpe.weight"])
+    assert load(tmp_path / "new", {"model": Model(40).state_dict()})["model"]["wpe.weight"].shape == (40, DIM)
+    assert contents(tmp_path / "new").keys() == contents(folder).keys()
+    resize_checkpoint(folder, tmp_path / "new", length=50, overwrite=True)
+
+
 def test_a_state_dict_alone_and_a_planner_without_nesting(tmp_path: Path) -> None:
     model = Model(ROWS)
     planner = dcp.DefaultSavePlanner(flatten_state_dict=False)

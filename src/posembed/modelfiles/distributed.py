@@ -2,7 +2,8 @@
 
 The file ``.metadata`` lists the entries and, for each piece of an entry, its file, start and length. A piece is a whole
 file of ``torch.save`` inside another file, and holds a block of a tensor or any other value. A tensor is read only when
-its values are needed. A copy keeps the pieces of unchanged entries byte for byte.
+its values are needed. A copy keeps the pieces of unchanged entries byte for byte. A file of ``torch.save`` beside them,
+such as Lightning's ``meta.pt``, is one more entry, with the file's name.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from torch import Tensor
 
 from posembed.errors import CheckpointError
 from posembed.files import reason
-from posembed.modelfiles.folders import refuse_link_outside
+from posembed.modelfiles.folders import PICKLES, refuse_link_outside
 from posembed.modelfiles.pickles import load_without_running, save, tree_in
-from posembed.modelfiles.raw_files import copy_bytes, create, open_file, read_bytes, write_all
+from posembed.modelfiles.raw_files import copy_bytes, copy_file, create, open_file, read_bytes, write_all
 from posembed.modelfiles.training_files import Place, Tree, at, replaced
 from posembed.torch_internals import storage_info
 
@@ -154,6 +155,7 @@ def read_distributed(root: Path) -> tuple[Tree, tuple[Path, ...]]:
     """
     entries, _ = read_metadata(root)
     contents: dict[Any, Any] = {}
+    files = [root / METADATA, *dict.fromkeys(piece.path for entry in entries.values() for piece in entry.pieces)]
     for name, entry in entries.items():
         with checked(root / METADATA):
             inside: Any = contents
@@ -161,8 +163,12 @@ def read_distributed(root: Path) -> tuple[Tree, tuple[Path, ...]]:
                 inside = inside.setdefault(each, {})
             if inside.setdefault(entry.place[-1], value := entry.read()) is not value:
                 raise ValueError(f"{name!r} is there twice")
-    files = dict.fromkeys(piece.path for entry in entries.values() for piece in entry.pieces)
-    return tree_in(root, contents), (root / METADATA, *files)
+    for path in sorted(root.iterdir()):
+        if path.suffix in PICKLES and path.is_file() and not path.is_symlink() and path.name not in contents:
+            with suppress(CheckpointError):  # it needs code, or is no whole file: a copy leaves it out
+                contents[path.name] = load_without_running(path)
+                files.append(path)
+    return tree_in(root, contents), tuple(files)
 
 
 def read_metadata(root: Path) -> tuple[dict[str, Entry], dict[str, Any]]:
@@ -264,6 +270,12 @@ def write_distributed(place: Path, root: Path, tree: Tree, changes: Mapping[Plac
                     offsets = torch.Size(piece.offsets)
                     described[name].chunks.append(kinds.ChunkStorageMetadata(offsets, torch.Size(piece.sizes)))
                 infos[kinds.MetadataIndex(name, offsets)] = storage_info(path.name, start, file.tell() - start)
+    for name in tree.root.keys() - {entry.place[0] for entry in entries.values()}:
+        if new.get(name) is tree.root[name]:
+            copy_file(root / name, place / name)
+        elif name in new:
+            with create(place / name) as file:
+                save(new[name], file)
     places = said["planner_data"]
     if places is not None:
         places = {name: each for name, each in places.items() if name in values or name not in entries}
