@@ -27,6 +27,7 @@ from evaluated_models import save_encoder
 from fresh_process import run_fresh
 from posembed import LearnedPositionalEmbedding
 from posembed.errors import ArgumentError
+from posembed.integrations.attention import CURRENT, NAME
 from posembed.integrations.masks import present_in
 from posembed.integrations.transformers import replace_positions
 from posembed.tables import TableMonitor
@@ -379,22 +380,27 @@ def test_the_forward_of_a_base_model_may_be_called_by_itself(name: str) -> None:
 
 
 def test_an_interrupted_pass_is_over() -> None:
-    """PyTorch calls no hook after a KeyboardInterrupt."""
-    model, given = replace_positions(made.tiny("bert"), "rope"), made.inputs("bert")
-    base, padded = model.base_model, given | {"attention_mask": torch.ones_like(given["input_ids"]).tril()}
-    want = outputs(base, **given)
+    """PyTorch calls no hook after a KeyboardInterrupt. accelerate replaces a model's forward, as the second one's."""
+    own, wrapped = made.tiny("bert"), made.tiny("bert")
+    wrapped.base_model.forward = types.MethodType(type(wrapped.base_model).forward, wrapped.base_model)
+    given = made.inputs("bert")
+    padded = given | {"attention_mask": torch.ones_like(given["input_ids"]).tril()}
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    layer = next(each for each in base.modules() if isinstance(each, nn.LayerNorm))
-    for call in (model, base, base.forward):
-        hook = layer.register_forward_hook(interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            call(**padded)
-        hook.remove()
-        with torch.no_grad():
-            assert torch.equal(base.forward(**given)[0], want)
+    for model in (replace_positions(own, "rope"), replace_positions(wrapped, "rope")):
+        base = model.base_model
+        want = outputs(base, **given)
+        layer = next(each for each in base.modules() if isinstance(each, nn.LayerNorm))
+        for call in (model, base, *((base.forward,) if model is own else ())):
+            hook = layer.register_forward_hook(interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                call(**padded)
+            hook.remove()
+            with torch.no_grad():
+                assert torch.equal(base(**given)[0], want)
+            assert CURRENT.held[NAME] is None
 
 
 def test_sentence_transformers_reads_replaced_positions(tmp_path: Path) -> None:

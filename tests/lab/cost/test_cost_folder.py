@@ -34,6 +34,8 @@ def test_what_was_not_tried_is_said() -> None:
     (growth,) = (table for table in tables if table.title == "Time by length, by tokens")
     last = {row.name: row.cells[-1].text for row in growth.rows}
     assert (last["alibi"], last["rope"]) == ("not tried", "0.016 ms")
+    summary = CostSummary(RESULT)
+    assert (summary.end("alibi"), summary.end("rope")) == (4096, None)  # rope was only never asked for more
 
 
 def test_nothing_but_none_leaves_the_answer() -> None:
