@@ -109,6 +109,8 @@ def test_other_sizes_copies_files_and_gradient_checkpointing(timm: Any, replace:
         assert_close(one.grad, other.grad, depth=4, scale=[each.grad for each in again.parameters()], msg=key)
     with pytest.raises(ArgumentError, match="on_grid"):
         replace(model, "learned-2d").train()(pixels)
+    model.positions.encoding.requires_grad_(False)  # nothing of it trains, on any grid
+    assert model.train()(pixels).isfinite().all()
 
 
 def test_refusals(timm: Any, replace: Any) -> None:

@@ -449,6 +449,8 @@ def test_images_of_another_size(name: str) -> None:
     grid = replace_positions(model, LearnedGridEmbedding(grid=(4, 4), dim=16, dropout=0))
     with pytest.raises(ArgumentError, match="on_grid"):
         grid.train()(pixel_values=pixels, **options)
+    next(each for each in grid.modules() if isinstance(each, LearnedGridEmbedding)).requires_grad_(False)
+    assert outputs(grid.train(), pixel_values=pixels, **options).isfinite().all()
 
 
 @pytest.mark.parametrize("family", ["Idefics2", "Idefics3", "SmolVLM", "Phi4Multimodal"])

@@ -325,6 +325,28 @@ def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device:
     return torch.cat((special, before + torch.arange(cells, device=device)))
 
 
+def encoding_on(
+    encoding: PositionEncoding,
+    grid: tuple[int, int],
+    own: tuple[int, int],
+    *,
+    training: bool,
+    refused: bool = False,
+) -> PositionEncoding:
+    """Returns an encoding for images with ``grid`` patches. A copy for another grid than its ``own`` cannot be trained.
+    refused: whether there may be no copy at all."""
+    if grid == own:
+        return encoding
+    changed = encoding.on_grid(grid)
+    trains = training and any(parameter.requires_grad for parameter in encoding.parameters())
+    if changed is not encoding and (trains or refused):
+        raise ArgumentError(
+            f"the encoding trains only on images of {own} patches; got {grid}. Resize the images, or call "
+            "replace_positions with encoding.on_grid((height, width))"
+        )
+    return changed
+
+
 def image_pass(
     encoding: PositionEncoding, batch: int, prefix: int, grid: tuple[int, int], device: torch.device, *, shares: bool
 ) -> ForwardPass:

@@ -16,7 +16,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME, Cache, PreTrainedModel, carrying
-from posembed.integrations.forward_pass import UNCOUNTABLE, ForwardPass, image_pass, place
+from posembed.integrations.forward_pass import UNCOUNTABLE, ForwardPass, encoding_on, image_pass, place
 from posembed.integrations.masks import check_shape, present_in
 from posembed.integrations.saved import acts_in_attention
 from posembed.integrations.slot import INTERPOLATES, PositionSlot, rows_of_pass
@@ -226,6 +226,7 @@ def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool, any_siz
     if pixels is None:
         return None
     assert slot.old.patch is not None
+    assert slot.old.grid is not None
     patches = kwargs.get("patch_attention_mask")  # the model would place the patches of a smaller image by its own size
     if patches is not None and not bool(patches.all()):
         raise ArgumentError("patch_attention_mask hides patches, whose image has another grid; pass images of one size")
@@ -235,7 +236,8 @@ def _of_images(slot: PositionSlot, kwargs: dict[str, Any], shares: bool, any_siz
             f"the images, or pass {INTERPOLATES}=True"
         )
     grid = (pixels.size(-2) // slot.old.patch[0], pixels.size(-1) // slot.old.patch[1])
-    return image_pass(slot.encoding_on(grid), pixels.size(0), slot.old.prefix, grid, pixels.device, shares=shares)
+    encoding = encoding_on(slot.encoding, grid, slot.old.grid, training=slot.training)
+    return image_pass(encoding, pixels.size(0), slot.old.prefix, grid, pixels.device, shares=shares)
 
 
 def add_hooks(base: PreTrainedModel, owner: nn.Module, slot: PositionSlot, undo: ExitStack) -> None:

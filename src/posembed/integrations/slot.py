@@ -98,18 +98,6 @@ class PositionSlot(nn.Module):
         tokens = current_pass()
         return tokens.rows_at_input(self.old.width, tokens.dtype)
 
-    def encoding_on(self, grid: tuple[int, int]) -> PositionEncoding:
-        """Returns the encoding for images with this grid. A copy for another grid cannot be trained."""
-        if grid == self.old.grid:
-            return self.encoding
-        changed = self.encoding.on_grid(grid)
-        if changed is not self.encoding and self.training and any(p.requires_grad for p in self.encoding.parameters()):
-            raise ArgumentError(
-                f"the encoding trains only on images of {self.old.grid} patches; got {grid}. Resize the images, or "
-                "call replace_positions with encoding.on_grid((height, width))"
-            )
-        return changed
-
     def extra_repr(self) -> str:
         return f"causal={self.causal}"
 

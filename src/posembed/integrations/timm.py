@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.integrations.forward_pass import Current, ForwardPass, image_pass, projection
+from posembed.integrations.forward_pass import Current, ForwardPass, encoding_on, image_pass, projection
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend_padded
@@ -81,15 +81,9 @@ class ImagePositions(nn.Module):
                 "the grid of these images is unknown: call the model, and not in its patch_embed's hooks"
             )
         grid = images.grid
-        encoding, in_attention = self.encoding, acts_in_attention(self.encoding)
-        if grid != self.grid:
-            encoding = encoding.on_grid(grid)
-            trains = self.training and any(True for _ in encoding.parameters())
-            if encoding is not self.encoding and (trains or (runs_again and in_attention)):
-                raise ArgumentError(
-                    f"the encoding trains only on images of {self.grid} patches; got {grid}. Resize the "
-                    "images, or call replace_positions with encoding.on_grid((height, width))"
-                )
+        in_attention = acts_in_attention(self.encoding)
+        of_own_grid = runs_again and in_attention  # as of_tokens expects
+        encoding = encoding_on(self.encoding, grid, self.grid, training=self.training, refused=of_own_grid)
         tokens = image_pass(encoding, x.size(0), self.prefix, grid, x.device, shares=not runs_again)
         CURRENT.held[IMAGES] = images._replace(tokens=tokens) if in_attention and not runs_again else images.outer
         return tokens

@@ -31,7 +31,7 @@ from posembed.tuning.language import Language
 from posembed.tuning.objectives import Setup
 from posembed.tuning.outs import refuse_before_reading, refuse_places
 from posembed.tuning.result import Tuned
-from posembed.tuning.run import TunePlan, size_of
+from posembed.tuning.run import TunePlan, all_finite, size_of
 from posembed.tuning.settings import PARTS, HeldOut, TuneSettings
 from posembed.tuning.texts import MORE_TEXT, judged_collection, read_texts, split_documents
 
@@ -187,7 +187,7 @@ def refuse_not_finite(source: str | Path, checkpoint: Checkpoint) -> None:
     """Raises CheckpointError if a weight is not finite. A mask may have values of minus infinity among zeros."""
     for key, tensor in checkpoint.tensors.items():
         value = values_of(tensor)
-        if not value.is_floating_point() or bool(value.float().isfinite().all()):
+        if all_finite(value):
             continue
         if value.ndim < 2 or not bool(((value == 0) | (value.float() == -math.inf)).all()):
             raise CheckpointError(
