@@ -119,6 +119,7 @@ SECTIONS = {
             "tupe",
             "tupe-r",
             "seqpe",
+            "seqpe-losses",
             "bipe-rope",
             "rope-linear",
             "rope-ntk",

@@ -11,6 +11,8 @@ RNoPE-SWA (Yang et al. 2025, arXiv:2501.18795) and SWAN-GPT (Puvvada et al. 2025
 instead of heads in this way, with RoPE for near tokens.
 
 **learned-averaged-far**: learned-averaged, made to find distant passkeys (docs/research/lengths-learned.md).
+
+**seqpe-losses**: SeqPE with the auxiliary losses of its paper.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from posembed.layers.averaged import AveragedPositionalEmbedding, DistanceBias
 from posembed.layers.base import PositionEncoding, fill_, projected
 from posembed.layers.rolling import ring_sinusoids
 from posembed.layers.score_bias import Formula, ScoreBias, require_divisible
-from posembed.nn.encodings import Entry
+from posembed.nn.encodings import Entry, seqpe
 from posembed.settings import Count, NotNegative, Whole
 
 
@@ -150,5 +152,8 @@ NOT_KEPT = {
         ),
         "learned-averaged from small rows; logits of the head without position grow slowly with the length",
         "posembed",
+    ),
+    "seqpe-losses": Entry(
+        lambda s: seqpe(s, loss_weight=0.1), "seqpe, with its auxiliary losses", "Li et al. 2025, arXiv:2506.13277"
     ),
 }

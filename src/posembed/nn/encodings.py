@@ -180,10 +180,13 @@ def bipe(between: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]
     return lambda s: BilevelEncoding(max_len=-(-s.length // 8), dim=s.dim, between=between(s), dropout=s.dropout)
 
 
-def seqpe(s: Sizes) -> PositionEncoding:
+def seqpe(s: Sizes, loss_weight: float = 0.0) -> PositionEncoding:
     longest, width = max(s.tested, s.length), 32
-    # The output of the last norm has a size of 1, so that rows get the scale of tokens.
-    return SequentialPositionalEmbedding(longest=longest, dim=s.dim, width=width, scale=width**-0.5, dropout=s.dropout)
+    # The output of the last norm has a size of 1, so that rows get the scale of tokens. In short training, the paper's
+    # own losses made everything worse (seqpe-losses in benchmarks/results/every-encoding.md).
+    return SequentialPositionalEmbedding(
+        longest=longest, dim=s.dim, width=width, scale=width**-0.5, loss_weight=loss_weight, dropout=s.dropout
+    )
 
 
 def sinusoidal(s: Sizes) -> PositionEncoding:

@@ -194,6 +194,7 @@ def test_training_adds_the_auxiliary_loss_of_an_encoding(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = dataclasses.replace(spec, encoding="seqpe")
+    monkeypatch.setattr(task, "encoding", lambda spec: SequentialPositionalEmbedding(longest=40, dim=spec.width))
     results = [train.run(spec, task, accelerator)]
     monkeypatch.setattr(SequentialPositionalEmbedding, "auxiliary_loss", PositionEncoding.auxiliary_loss)
     results.append(train.run(spec, task, accelerator))

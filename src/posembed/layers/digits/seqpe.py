@@ -21,11 +21,10 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, fill_
 from posembed.positions.checks import check_positions
 from posembed.positions.samplers import shifted
-from posembed.settings import Amount, Count, Probability
+from posembed.settings import Amount, Count, NotNegative, Probability
 from posembed.tables.fill import STD
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
-WEIGHT = 0.1  # of each auxiliary loss
 GROUPS = 8  # the number of positions i, and of far sequences, in each step; the authors use 8, 16 or 32
 OTHERS, TOKENS = 64, 32  # the number of positions j, and of positions of a sequence that are compared
 
@@ -33,7 +32,7 @@ OTHERS, TOKENS = 64, 32  # the number of positions j, and of positions of a sequ
 class SequentialPositionalEmbedding(InputEncoding):
     """SeqPE (arXiv:2506.13277): a small Transformer reads a position's digits and returns the row to add.
 
-    Training adds ``auxiliary_loss`` to the model's loss, as the lab does. Differences from the authors' code: none of
+    Training adds ``auxiliary_loss`` to the model's loss. Differences from the authors' code: none of
     the random positions j is made from the digits of i, and scores are those of whole rows, not of heads.
 
     Args:
@@ -45,6 +44,7 @@ class SequentialPositionalEmbedding(InputEncoding):
         scale: the factor on the rows; 1 / temperature in the authors' code.
         shift_rate: the share of the sequences that ``training_positions`` starts at a random position; .1 in the
             authors' code.
+        loss_weight: the factor of both auxiliary losses; .1 in the authors' code. 0 means no auxiliary loss.
         dropout: the probability of dropout on the sum in training.
 
     Raises:
@@ -69,13 +69,14 @@ class SequentialPositionalEmbedding(InputEncoding):
         layers: Amount = 2,
         scale: float = 1.0,
         shift_rate: Probability = 0.1,
+        loss_weight: NotNegative = 0.1,
         dropout: Probability = 0.1,
     ) -> None:
         super().__init__(dim, dropout)
         if width % encoder_heads:
             raise ArgumentError(f"width must be a multiple of encoder_heads; got {width} and {encoder_heads}")
         self.longest, self.width, self.encoder_heads = longest, width, encoder_heads
-        self.scale, self.shift_rate = scale, shift_rate
+        self.scale, self.shift_rate, self.loss_weight = scale, shift_rate, loss_weight
         self.digits = len(str(longest - 1))
         self.value_weight = nn.Parameter(torch.empty(10, width))
         self.place_weight = nn.Parameter(torch.empty(self.digits, width))
@@ -109,21 +110,21 @@ class SequentialPositionalEmbedding(InputEncoding):
         return torch.where(stays, torch.arange(length, device="cpu"), moved)
 
     def auxiliary_loss(self, length: Count, generator: torch.Generator) -> Tensor | None:
-        """Returns .1 times the sum of both losses, for texts of ``length`` tokens; None if there is only one position.
+        """Returns ``loss_weight`` times the sum of both losses, for texts of ``length`` tokens.
 
-        There is no second loss if no far text of ``length`` fits into ``longest``: it starts between ``length`` and
-        ``longest - length``.
+        None for a weight of 0 or a single position. The second loss is for texts that start between ``length`` and
+        ``longest - length``; without room for any, there is none.
 
         Raises:
             PositionError: sequences longer than ``longest``.
         """
         check_positions(torch.tensor(length - 1, device="cpu"), self.longest)
-        if self.longest == 1:
+        if self.longest == 1 or not self.loss_weight:
             return None
         loss = self._contrast(generator)
         if self.longest > 2 * length:
             loss = loss + self._transfer(length, generator)
-        return WEIGHT * loss
+        return self.loss_weight * loss
 
     def _contrast(self, generator: torch.Generator) -> Tensor:
         """Each position i must recognise the nearest of others. Half of the i choose among others near each other."""
