@@ -198,14 +198,33 @@ def test_bert_as_a_decoder_generates() -> None:
         assert torch.equal(both[1:, 3:], generated(model, ids[1:, 3:], max_new_tokens=5))
 
 
-def test_packed_texts_are_read_as_if_alone() -> None:
+@together("name", [*made.DECODERS, "bert"])
+def test_packed_texts_are_read_as_if_alone(name: str) -> None:
+    """Also by models whose own mask does not keep them apart, as OPT's; gpt2 has the encodings that read the length of
+    a text too."""
     ids = made.inputs("gpt2", batch=1, length=18)["input_ids"]
     position_ids = torch.tensor([[*range(12), *range(6)]])
-    for encoding in CAUSAL:  # those that depend on the length of a text too
-        model = replaced("gpt2", encoding)
+    for encoding in CAUSAL if name == "gpt2" else by_turns(CAUSAL, len(name)):
+        model = made.tiny(name)
+        if name == "bert":
+            model = hf.BertLMHeadModel(hf.BertConfig(**made.GPT2, is_decoder=True)).eval()
+        replace_positions(model, encoding, **SIZES.get(encoding, {}))
         packed = outputs(model, input_ids=ids, position_ids=position_ids, use_cache=False)
         for text in (slice(0, 12), slice(12, 18)):
             assert_close(packed[:, text], outputs(model, input_ids=ids[:, text]), msg=encoding, depth=2)
+
+
+@together("name", ["gpt2", "opt"])
+def test_a_mask_of_pairs_alone_says_which_texts_are_read(name: str) -> None:
+    """Two ends of one beginning: their positions start again, but both read the beginning."""
+    ids, see = made.inputs("gpt2", batch=1, length=9)["input_ids"], torch.ones(9, 9, dtype=torch.bool).tril()
+    see[6:, 3:6] = False
+    position_ids = torch.tensor([[0, 1, 2, 3, 4, 5, 3, 4, 5]])
+    model = replaced(name, "rope")
+    got = outputs(model, input_ids=ids, position_ids=position_ids, attention_mask=see[None, None], use_cache=False)
+    assert_close(got[:, :6], outputs(model, input_ids=ids[:, :6]), depth=2)
+    other = outputs(model, input_ids=ids[:, [0, 1, 2, 6, 7, 8]])
+    assert_close(got[:, 6:], other[:, 3:], depth=2)
 
 
 def test_given_positions_are_read() -> None:

@@ -123,9 +123,9 @@ def place(
             position_ids = None
     if not earlier:
         texts = None
-        if looks and packs and has_gaps and mask is None and position_ids is not None:
+        if packs and has_gaps and mask is None and position_ids is not None:
             starts = position_ids.diff(dim=-1) <= 0
-            texts = F.pad(starts, (1, 0)).cumsum(-1) if bool(starts.any()) else None
+            texts = F.pad(starts, (1, 0)).cumsum(-1) if not looks or bool(starts.any()) else None
         return Placed(position_ids, mask, None, has_gaps, texts)
     before = None if mask is None else mask[:, :earlier]
     return Placed(position_ids, mask, Earlier(earlier, ranks[..., :earlier], before), has_gaps)
@@ -152,6 +152,9 @@ class ForwardPass(Positions):
 
     outer: ForwardPass | None = None
     """The pass of an outer model, which calls this model in its own forward."""
+
+    separates = False
+    """Whether packed texts are kept apart here; otherwise the model's own mask does it."""
 
     uncountable = False
     """Whether the positions cannot be recovered from a cache, although the attention needs them."""
@@ -274,16 +277,18 @@ class ForwardPass(Positions):
         return both if both is None or near is None else both.masked_fill(~near, lowest)
 
     def _near(self, q_length: int, k_length: int, window: int | None) -> Tensor | None:
-        """Returns a mask of the keys in the windows of each query, (1 or B, 1, Lq, Lk); None for all keys."""
+        """Returns a mask of the keys in the windows and the text of each query, (1 or B, 1, Lq, Lk); None for all."""
         sizes = [size for size in (window, self.encoding.window) if size is not None]
         window = min([k_length, *sizes])
-        if window >= k_length:
-            return None
-        ranks = self._ranks(self.q_positions.device)
-        of_queries = self._fitted(ranks[..., -self.q_positions.size(-1) :], q_length)
-        distance = of_queries.unsqueeze(-1) - self._fitted(ranks, k_length).unsqueeze(-2)
-        near = distance < window
-        return near.view(-1, 1, q_length, k_length)
+        near = None
+        if window < k_length:
+            ranks = self._ranks(self.q_positions.device)
+            of_queries = self._fitted(ranks[..., -self.q_positions.size(-1) :], q_length)
+            near = of_queries.unsqueeze(-1) - self._fitted(ranks, k_length).unsqueeze(-2) < window
+        if self.separates and self.texts is not None:
+            same = self.texts.unsqueeze(-1) == self.texts.unsqueeze(-2)
+            near = same if near is None else near & same
+        return None if near is None else near.view(-1, 1, q_length, k_length)
 
     def _fitted(self, position_ids: Tensor, length: int) -> Tensor:
         """Extends or shortens positions (L,) or (B, L) to the number of tokens in a layer.

@@ -192,7 +192,9 @@ def _of_texts(
         mask = mask.reshape(x.shape)
     else:
         check_shape(mask, batch, length, earlier)
+    of_pairs = False
     if mask is not None and mask.dim() == 4:
+        of_pairs = True
         mask = present_in(mask, earlier, slot.causal, position_ids, of_mask="position_ids" not in known)
         mask = mask.expand(batch, -1)
     packs = slot.causal and position_ids is not None
@@ -206,7 +208,8 @@ def _of_texts(
             )
         position_ids = encoding.training_positions(batch, length, torch.default_generator)
     needs_count = slot.causal and acts_in_attention(encoding)
-    keeps = bool(caches or asked or (asked is None and "use_cache" in known and not base.training))
+    by_default = asked is None and "use_cache" in known and getattr(base.config, "use_cache", True)
+    keeps = bool(caches or asked or (by_default and not base.training))
     placed = place(
         position_ids, mask, earlier=earlier, length=length, device=device, packs=packs,
         must_count=needs_count and keeps and not drawn and torch.compiler.is_compiling(),
@@ -216,6 +219,8 @@ def _of_texts(
         kwargs["token_type_ids"] = torch.zeros(batch, length, dtype=torch.int64, device=device)
     tokens = ForwardPass(encoding, batch, length, device, causal=slot.causal, placed=placed, shares_bias=shares)
     tokens.uncountable = (needs_count and placed.has_gaps) or (slot.causal and drawn)
+    # As in transformers, whose mask keeps packed texts apart in some models: a cache or a mask of pairs makes them one.
+    tokens.separates = not of_pairs and (tokens.uncountable or not (caches or asked or by_default))
     if tokens.uncountable and (caches or asked):
         raise ArgumentError(UNCOUNTABLE)
     return tokens

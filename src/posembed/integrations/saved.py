@@ -16,7 +16,7 @@ from posembed.layers.base import PositionEncoding, overrides, reads_content
 from posembed.layers.concatenated import ConcatenatedPositionalEmbedding
 from posembed.nn.attention import require_fitting
 from posembed.nn.encodings import ENCODINGS, Sizes, encoding_by_name, names_for
-from posembed.nn.per_layer import PerLayer
+from posembed.nn.per_layer import PerLayer, each_of
 
 Description = dict[str, Any]
 FREE = {"init", "std", "dropout", "check_ids"}
@@ -63,7 +63,7 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
         built = encoding
     else:
         raise ArgumentError(
-            f'encoding must be a PositionEncoding or one of its names, such as "rope"; got {encoding!r}'
+            f'encoding must be one PositionEncoding or name, such as "rope", for all layers; got {encoding!r}'
         )
     if isinstance(built, ConcatenatedPositionalEmbedding):
         raise ArgumentError(
@@ -71,8 +71,9 @@ def encoding_for(encoding: PositionEncoding | str, sizes: Mapping[str, Any], *, 
             'choose an encoding that adds rows, such as "learned", or build the model from posembed.nn'
         )
     if isinstance(built, PerLayer) or reads_content(built):
+        kinds = "/".join(dict.fromkeys(type(each).__name__ for each in each_of(built)))
         raise ArgumentError(
-            f"{type(built).__name__} needs to know which layer asks, or what the layer reads, and the attention of "
+            f"{kinds} needs to know which layer asks, or what the layer reads, and the attention of "
             "this model tells neither; choose one encoding of positions alone, or build the model from posembed.nn"
         )
     if not has_heads and acts_in_attention(built):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed._version import __version__
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, PosEmbedError
 from posembed.integrations.attention import CURRENT, NAME, PreTrainedModel
 from posembed.integrations.forward_pass import ForwardPass
 from posembed.integrations.hooks import CACHES, caches_in, is_checkpointing
@@ -42,7 +42,11 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
     else:
         inputs = {"input_ids": _ids(base, 1, device)}
     with _trial(base, slot) as passes:
-        base(**inputs)
+        try:
+            base(**inputs)
+        except PosEmbedError as error:
+            why = f"{error}; choose an encoding for these sizes, or build the model from posembed.nn"
+            raise ArgumentError(f"{type(base).__name__} is not replaced: {why}") from error
     reached = passes[0].seen_as_causal if passes else []
     layers = getattr(config, "num_hidden_layers", None)
     if any(reached) and hasattr(config, "decoder_layers"):  # BartForCausalLM: num_hidden_layers is the encoder's
@@ -149,8 +153,9 @@ def _require_equal(
     if not placed or not difference <= tolerance:
         raise ArgumentError(
             f"{type(base).__name__} is not replaced: {what} (by {difference:.2g} of their norm, where {tolerance:.2g} "
-            f"is rounding; their positions are {'right' if placed else 'wrong'}; {VERSIONS}). Install a version of "
-            "transformers that posembed was tested with, or build the model from posembed.nn"
+            f"is rounding; their positions are {'right' if placed else 'wrong'}; {VERSIONS}). If the model mixes "
+            "neighbouring tokens outside its attention, as MobileBERT does, build it from posembed.nn; else install a "
+            "version of transformers that posembed was tested with"
         )
 
 

@@ -109,7 +109,10 @@ def check(spec: SpecT, task: Task[SpecT], processes: int = 1) -> None:
             f"use a multiple of {processes}, such as {max(spec.batch // processes, 1) * processes}"
         )
     task.check(spec)
-    task.try_build(spec)
+    try:
+        task.try_build(spec)
+    except ArgumentError as error:
+        raise ArgumentError(f"{spec.compared}: {error}") from error
 
 
 def keep_rows(model: PositionedModel, state: State, step: int) -> None:
