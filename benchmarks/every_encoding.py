@@ -15,7 +15,7 @@ from typing import Any
 from other_encodings import NOT_KEPT
 
 import posembed
-from posembed.lab.advice.built import names_of
+from posembed.lab.advice.candidates import TABLE
 from posembed.lab.advice.evidence import MEASURES
 from posembed.lab.questions import QUESTIONS
 from posembed.nn.encodings import ENCODINGS, Use
@@ -165,7 +165,7 @@ def main(folder: Path) -> None:
     ENCODINGS.update(NOT_KEPT)
     parts = [HEAD]
     for kind, section in SECTIONS.items():
-        names = section.names or names_of(section.use)
+        names = section.names or tuple(TABLE[section.use])
         factors = {"rope_factors": LONGROPE} if "rope-longrope" in names else {}
         commands = [{"encodings": names, **section.settings, **factors}]
         if section.leading:

@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any, get_args
 
 import every_encoding
+import torch
 from other_encodings import NOT_KEPT
 
-from posembed.lab.advice.built import built_candidates
-from posembed.lab.advice.candidates import TABLE
+from posembed.errors import PositionError
+from posembed.lab.advice import candidates
 from posembed.lab.advice.evidence import PUBLISHED
-from posembed.lab.advice.needs import Needs
-from posembed.nn.encodings import Use
+from posembed.nn import Decoder, Encoder, Sizes, encoding_by_name
+from posembed.nn.encodings import ENCODINGS, Use, names_for, split_mixture
 
 SOURCE = "benchmarks/results/every-encoding.md"
+TABLE = Path(candidates.__file__).with_suffix(".json")
+ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window", "rolling/none+logn")}
+"""More names to measure, with a suffix or with different encodings by layer."""
+SAID = {"+window": "under a causal window", "+logn": "with logits that grow with the logarithm of the length"}
+TRAINED, LONGEST = 8, 16
+"""The training length and the longest length, in tokens, of the small models that ``able`` tries out."""
 
 
 def studies(page: str) -> list[dict[str, Any]]:
@@ -61,12 +69,36 @@ def write_table() -> str:
     """Returns the table of candidates as JSON with one encoding per line."""
     uses = []
     for use in get_args(Use):
-        grid = (2, 4) if use == "images" else None
-        needs = Needs(length=8, longest=8, width=8, heads=2, grid=grid, encoder=use == "encoder")
-        rows = {each.name: [each.title, each.ends, each.window is not None] for each in built_candidates(needs)}
+        rows = {name: [title(name, use), *able(name, use)] for name in (*names_for(use), *ALSO.get(use, ()))}
         lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(row)}" for name, row in rows.items())
         uses.append(f'"{use}": {{\n{lines}\n}}')
     return "{\n" + ",\n".join(uses) + "\n}\n"
+
+
+def title(name: str, use: Use) -> str:
+    lines = [
+        ENCODINGS[base].line.partition(";")[0] + "".join(f" ({SAID[suffix]})" for suffix in sorted(suffixes))
+        for base, suffixes in split_mixture(name, use)
+    ]
+    return f"one layer after the other: {' / '.join(lines)}" if len(lines) > 1 else lines[0]
+
+
+def able(name: str, use: Use) -> tuple[str | None, bool]:
+    """Returns where an encoding's positions end, and whether it has a window. Runs a small model on inputs past
+    ``TRAINED`` and past ``LONGEST``. None means that positions do not end, or that they are those of images, whose
+    encodings are resized instead."""
+    grid, causal = (2, 4) if use == "images" else None, use == "decoder"
+    sizes = {"dim": 32, "heads": 4, "max_len": TRAINED, "longest": LONGEST, "window": 2, "layers": 2}
+    encoding = encoding_by_name(name, Sizes(**sizes, rope_factors=(1.0,) * 4, grid=grid, causal=causal))
+    kind = Decoder if causal else Encoder
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        model = kind(dim=32, heads=4, layers=2, encoding=encoding).eval()
+        for end, length in {"training": TRAINED, "longest": LONGEST}.items() if use != "images" else ():
+            try:
+                model(torch.zeros(1, length + 1, 32))
+            except PositionError:
+                return end, encoding.window is not None
+    return None, encoding.window is not None
 
 
 if __name__ == "__main__":

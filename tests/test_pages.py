@@ -149,14 +149,14 @@ def test_advice_knows_the_most_used_encodings_in_their_order(use: str) -> None:
     pytest.importorskip("transformers")
     from who_uses_what import MODELS
 
-    from posembed.lab.advice.built import names_of
+    from posembed.lab.advice.candidates import TABLE
     from posembed.lab.advice.choose import MOST_USED
 
     written = [model.row[2] for group in GROUPS[use] for model in MODELS[group]]
     kinds = [re.sub(r"(, window) [\d,]+$", r"\1", re.sub(r", window .* layers$", "", each)) for each in written]
     known = [OURS[kind] for kind in kinds if kind in OURS]
     counts = Counter(f"{name}-2d" if use == "images" else name for name in known)
-    counts = Counter({name: count for name, count in counts.items() if name in names_of(use)})
+    counts = Counter({name: count for name, count in counts.items() if name in TABLE[use]})
     assert set(MOST_USED[use]) == set(counts)
     assert sorted((counts[name] for name in MOST_USED[use]), reverse=True) == [counts[name] for name in MOST_USED[use]]
 

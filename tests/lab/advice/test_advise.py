@@ -30,8 +30,7 @@ from posembed.cli.advise import advise as command
 from posembed.errors import ArgumentError
 from posembed.evaluation.runnable import open_runnable
 from posembed.lab.advice.advise import Advice, advise, recommend
-from posembed.lab.advice.built import end_of, names_of
-from posembed.lab.advice.candidates import candidates
+from posembed.lab.advice.candidates import TABLE, candidates
 from posembed.lab.advice.choose import FOUND, Option
 from posembed.lab.advice.evidence import MEASURES, Study, published_studies
 from posembed.lab.advice.given import needs_of
@@ -96,7 +95,7 @@ def test_the_recommended_option_meets_the_needs() -> None:
             assert held.length is not None
             assert needs.longest is not None
             continue
-        assert name in names_of(needs.use)
+        assert name in TABLE[needs.use]
         assert not (longer and END.get(name) == "training" and needs.grid is None)
         assert not (needs.longest is None and name in END)
         assert longer or name not in WINDOWED
@@ -234,7 +233,7 @@ def test_guides_recommend_what_was_not_measured_or_has_no_position() -> None:
 def test_every_encoding_is_an_option_with_its_parameters() -> None:
     for needs, advice in grid():
         names = {each.name for each in advice.options}
-        assert names - {"keep", "resize"} == (set(names_of(needs.use)) if advice.measure else set())
+        assert names - {"keep", "resize"} == (set(TABLE[needs.use]) if advice.measure else set())
         assert bool(advice.measure) == (advice.recommendation not in OWN)
         assert needs.checkpoint is None or {"keep", "resize"} <= names
         for option in advice.options:
@@ -248,9 +247,9 @@ def test_every_encoding_is_an_option_with_its_parameters() -> None:
 
 @pytest.mark.parametrize("use", ["decoder", "encoder", "images"])
 def test_where_positions_end(use: Any) -> None:
-    for name in names_of(use):
+    for name, (_, end, _) in TABLE[use].items():
         if name in END or name in ("alibi", "rope", "none", "rolling", "sinusoidal", "learned-tiled"):
-            assert end_of(name, use) == (END.get(name) if use != "images" else None)
+            assert end == (END.get(name) if use != "images" else None)
 
 
 def test_guides_and_where_the_evidence_departs_from_them() -> None:
@@ -442,7 +441,7 @@ def test_any_numbers(trained: int, times: float | None, far: bool, width: int, m
     longest = None if times is None else int(trained * times)
     needs = Needs(length=trained, longest=longest, far=far, width=width, max_parameters=most)
     advice = recommend(needs, PUBLISHED)
-    assert advice.recommendation in names_of("decoder")
+    assert advice.recommendation in TABLE["decoder"]
     assert advice.reasons
     assert advice.caveats
 

@@ -15,8 +15,7 @@ import pytest
 
 from made_up_runs import run, runs, save
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.advice.built import built_candidates, names_of
-from posembed.lab.advice.candidates import TABLE, candidates
+from posembed.lab.advice.candidates import TABLE, built, candidates
 from posembed.lab.advice.evidence import MEASURES, PUBLISHED, Study, published_studies, study_of_folder
 from posembed.lab.advice.needs import Needs
 from posembed.statistics import Estimate
@@ -39,17 +38,19 @@ def test_the_file_equals_the_page(script: ModuleType) -> None:
 
 
 def test_the_table_of_candidates_is_what_is_built(script: ModuleType, tmp_path: Path) -> None:
-    assert TABLE.read_text(encoding="utf-8") == script.write_table(), "run python benchmarks/evidence.py"
+    assert script.TABLE.read_text(encoding="utf-8") == script.write_table(), "run python benchmarks/evidence.py"
     texts = [{"length": n, "longest": longest, "width": width, "heads": heads, "encoder": encoder}
              for n, longest in ((8, 8), (512, 4096), (100, None)) for width, heads in ((64, 1), (768, 12), (64, 4))
              for encoder in (False, True)]  # fmt: skip
     images = [{"length": 168, "longest": 400, "grid": (14, 12), "longest_grid": (20, 20), "width": 64}]
     for given in (texts if asked["whole"] else texts[1::6]) + images:
         needs = Needs(**given)
-        assert candidates(needs) == built_candidates(needs)
+        known = candidates(needs)
+        assert known == [built(each, needs) for each in known]
     odd = Needs(length=8, longest=8, width=63, heads=1)
-    assert any(each.problem for each in candidates(odd))
-    assert candidates(odd) == built_candidates(odd)
+    known = candidates(odd)
+    assert any(each.problem for each in known)
+    assert known == [built(each, odd) for each in known]
 
 
 def test_advice_from_the_table_imports_no_torch() -> None:
@@ -65,7 +66,7 @@ def test_advice_from_the_table_imports_no_torch() -> None:
 
 def test_the_perplexity_of_every_encoding_was_measured() -> None:
     for study in published_studies():
-        names, known = set(study.rows), set(names_of(study.use))
+        names, known = set(study.rows), set(TABLE[study.use])
         assert names == known if study.kind == "perplexity" else names <= known, study.title
 
 

@@ -1,18 +1,19 @@
 """What each encoding can do: its parameters, its window, and where its positions end. Read from a table, without torch.
 
-benchmarks/evidence.py writes the table from encodings that it builds (built.py).
+benchmarks/evidence.py writes the table from encodings that it builds.
 """
 
 from __future__ import annotations
 
-import json
+import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
+from posembed.errors import ArgumentError
+from posembed.files import data_of
 from posembed.lab.advice.needs import LAYERS, Candidate, Needs
 
-TABLE = Path(__file__).with_name("candidates.json")
-"""The file has, by kind of model and encoding, a title, where the positions end, and whether there is a window."""
+TABLE = data_of(__file__)
+"""By kind of model and encoding: a title, where the positions end, and whether there is a window."""
 
 Parameters = Callable[[Needs], int]
 _rows: Parameters = lambda n: n.length * n.width  # noqa: E731
@@ -44,12 +45,35 @@ PARAMETERS: dict[str, Parameters] = {
 
 def candidates(needs: Needs) -> list[Candidate]:
     """Returns every encoding for the kind of model that the user needs."""
-    if needs.width % 4 or needs.width // needs.attention_heads % 4 or needs.length < 8:
-        from posembed.lab.advice.built import built_candidates
-
-        return built_candidates(needs)  # an encoding may not fit these sizes
-    rows = json.loads(TABLE.read_text(encoding="utf-8"))[needs.use]
-    return [
+    found = [
         Candidate(name, title, PARAMETERS.get(name, lambda _: 0)(needs), needs.window if window else None, ends)
-        for name, (title, ends, window) in rows.items()
+        for name, (title, ends, window) in TABLE[needs.use].items()
     ]
+    usual = needs.width % 4 == needs.width // needs.attention_heads % 4 == 0 and needs.length >= 8
+    return found if usual else [built(each, needs) for each in found]
+
+
+def built(each: Candidate, needs: Needs) -> Candidate:
+    """Builds an encoding at unusual sizes, which it may not fit. Returns its parameters, or why it cannot be built."""
+    from posembed.nn.encodings import Sizes, encoding_by_name
+    from posembed.torch_internals import without_memory
+
+    heads = needs.attention_heads
+    sizes = Sizes(
+        dim=needs.width,
+        heads=heads,
+        max_len=needs.length,
+        longest=needs.longest or needs.length,
+        window=needs.window,
+        rope_factors=(1.0,) * max(needs.width // heads // 2, 1),
+        grid=needs.grid,
+        causal=needs.use == "decoder",
+        layers=LAYERS,
+    )
+    try:
+        with without_memory():
+            encoding = encoding_by_name(each.name, sizes)
+    except ArgumentError as error:
+        return Candidate(each.name, each.title, problem=str(error))
+    parameters = sum(parameter.numel() for parameter in encoding.parameters())
+    return dataclasses.replace(each, parameters=parameters, window=encoding.window)
