@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from posembed.calls import named, unknown
+from posembed.calls import named
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import checked, measure_cost, plan_cost
 from posembed.lab.cost.results import CostSettings, CostSummary, sizes_in_words
@@ -22,7 +22,7 @@ from posembed.lab.runs.spec import TrainingSpec
 from posembed.lab.runs.sweep import check_tracker, plan, sweep
 from posembed.lab.tasks.task import Task
 from posembed.measure.jobs import Planned, Progress, silent
-from posembed.settings import options, take
+from posembed.settings import checked_bounds, take
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -212,20 +212,13 @@ def prepare(name: str, chosen: Mapping[str, Any]) -> Prepared | PreparedCost:
     """Checks a question's settings and loads its data. Takes the arguments of ``compare`` and raises its errors."""
     question = named("question", str(name), QUESTIONS)
     given = {key: str(value) if isinstance(value, torch.device) else value for key, value in chosen.items()}
+    checked_bounds(given, *question.kinds, of=f" of {question.name}")
     if isinstance(question, TrainedQuestion):
         return prepare_training(question, given)
     assert isinstance(question, Cost)
     choice: Any = question.Choice(**take(question.Choice, given))
     settings = {**question.preset_called(choice.preset), **take(CostSettings, given)}
-    refuse_unknown(question, given)
     return PreparedCost(question, checked(CostSettings(**settings)), choice.out)
-
-
-def refuse_unknown(question: Question, left: Mapping[str, Any]) -> None:
-    """Raises ArgumentError if ``left`` holds any options, because the question does not have them."""
-    if left:
-        known = [name for kind in question.kinds for name in options(kind)]
-        raise unknown("option", min(left), known, of=f" of {question.name}")
 
 
 def prepare_training(question: TrainedQuestion, given: dict[str, Any]) -> Prepared:
@@ -238,7 +231,6 @@ def prepare_training(question: TrainedQuestion, given: dict[str, Any]) -> Prepar
         read["reference"] = question.canonical(read["reference"])
     reading = question.ReadingType(**read)
     settings = take(question.Spec, given) | choice
-    refuse_unknown(question, given)
     if conduct.track is not None:
         check_tracker(conduct.track)
     if conduct.on not in ("here", "ray"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -40,6 +41,12 @@ class Estimate:
         if self.low is None or self.high is None or math.isnan(self.low) or math.isnan(self.high):
             return None
         return "above" if value < self.low else "below" if value > self.high else "both"
+
+    def within(self, low: float, high: float) -> Estimate:
+        """Limits the interval to possible values."""
+        if self.low is None or self.high is None:
+            return self
+        return dataclasses.replace(self, low=max(self.low, low), high=min(self.high, high))
 
     def exp(self) -> Estimate:
         """Turns a mean loss into a perplexity, or a difference of losses into a ratio, with its interval."""

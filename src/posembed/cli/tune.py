@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from posembed.cli.options import Planning, Values, command, shape_of
 from posembed.cli.push import Uploading, planned_upload
 from posembed.errors import ArgumentError
-from posembed.evaluation.settings import MODEL_TYPE
 from posembed.measure.processes import joined
-from posembed.settings import Settings, argument, checked_bounds, given_to, option
-from posembed.tuning.settings import DATA, PARTS, TuneSettings, folder_of
+from posembed.settings import Settings, argument, checked_bounds, given_to, option, take
+from posembed.tuning.settings import DATA, PARTS, Sources, TuneSettings, folder_of
 
 if TYPE_CHECKING:
     from posembed.tuning.run import TunePlan
@@ -33,17 +32,6 @@ class Tuning(Settings):
         DATA,
         default=(),
     )
-    retrieval: Path | None = option(
-        "A folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv). Its queries measure the result, instead "
-        "of passages of held-out documents. For sentence encoders.",
-        DATA,
-        default=None,
-    )
-    images: Path | None = option(
-        "A folder of large images, for an image model. They need no labels.", DATA, default=None
-    )
-    device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
-    model_type: str | None = option(MODEL_TYPE, default=None)
     report: Path | None = option("The page to write. Default: OUT.html.", default=None)
 
 
@@ -63,14 +51,14 @@ def start(given: dict[str, Any]) -> None:
     shape, dry_run = shape_of(given), given.pop("dry_run", False)
     upload = planned_upload(given, dry_run=dry_run)
     of = given_to(Tuning, given)
-    checked_bounds(given, TuneSettings, *PARTS)
+    checked_bounds(given, Sources, TuneSettings, *PARTS)
     kept, page = folder_of(of.out), of.report or Path(f"{of.out}.html")
     refuse_written(page, [of.out, kept])
     refuse_page(page)
     with told_when_stopped(kept), joined() as processes:
         from posembed.tuning.plan import plan_tuning
 
-        sources: dict[str, Any] = {name: getattr(of, name) for name in ("retrieval", "images", "device", "model_type")}
+        sources = take(Sources, given)
         with Bar() as bar:
             plan = plan_tuning(of.checkpoint, of.out, of.text or None, given, progress=bar.update, **sources)
         refuse_written(page, plan.places.values())
@@ -115,4 +103,4 @@ def print_plan(plan: TunePlan, as_json: bool) -> None:
     print_table(plain_console(), planned(plan), "Estimated times, without loading and saving", first="part")
 
 
-tune = command("tune", start, Tuning, TuneSettings, *PARTS, Uploading, Planning, Values, several="")
+tune = command("tune", start, Tuning, Sources, TuneSettings, *PARTS, Uploading, Planning, Values, several="")

@@ -87,7 +87,7 @@ def similarities_of(found: Found) -> Similarities:
 
         def mean_of(floor: bool) -> Estimate | None:
             mean = jackknife(seeds, lambda some: mean_or_none(of(some, tasks[0], tasks[-1], floor)))
-            return mean and dataclasses.replace(within_unit(mean), values=of(seeds, tasks[0], tasks[-1], floor))
+            return mean and dataclasses.replace(mean.within(0.0, 1.0), values=of(seeds, tasks[0], tasks[-1], floor))
 
         def ceiling(some: Sequence[int]) -> float | None:
             each = [mean for task in tasks if (mean := mean_or_none(of(some, task, task))) is not None]
@@ -107,9 +107,9 @@ def similarities_of(found: Found) -> Similarities:
             measure=measure,
             similarity=mean_of(floor=False),
             random_order=mean_of(floor=True),
-            ceiling=highest and within_unit(highest),
+            ceiling=highest and highest.within(0.0, 1.0),
             difference=of_two(difference),
-            same_seed=within_unit(estimate(same)) if same else None,
+            same_seed=estimate(same).within(0.0, 1.0) if same else None,
         )
 
     every = [*((name,) for name in found.names), *combinations(found.names, 2)]
@@ -127,13 +127,6 @@ def tables_of(found: Found) -> dict[Run, Tensor]:
         if (file := found.folder.file("tables", spec)).exists():
             known[spec.compared, spec.seed] = load_tables(file, spec.steps)[spec.steps]
     return dict(sorted(known.items(), key=lambda item: (found.names.index(item[0][0]), item[0][1])))
-
-
-def within_unit(found: Estimate) -> Estimate:
-    """Limits the interval of a similarity to 0 and 1."""
-    if found.low is None or found.high is None:
-        return found
-    return dataclasses.replace(found, low=max(found.low, 0.0), high=min(found.high, 1.0))
 
 
 def mean_or_none(values: Sequence[float]) -> float | None:

@@ -84,9 +84,7 @@ class Estimates:
         values = self.by_seed(metric, name, x)
         measured = sum((metric.name, x) in run.found for run in self.runs(name).values())
         found = estimate(list(values.values())) if values and len(values) == measured else None
-        if found is not None and metric.kind == "times" and found.low is not None:
-            found = dataclasses.replace(found, low=max(found.low, 0.0))
-        return found and (found.exp() if metric.kind == "log" else within(found, 0.0, 1.0, metric))
+        return found and (found.exp() if metric.kind == "log" else found.within(*metric.bounds))
 
     def versus(self, metric: Metric, name: str, x: X = None) -> Comparison | None:
         """Compares a name with the reference; None for the reference itself, and if the two share no seed."""
@@ -124,7 +122,7 @@ class Estimates:
             return Comparison(metric, over_seeds)
         shared = sorted(values_at(ours, metric, x).keys() & values_at(theirs, metric, other).keys())
         gained = differences([ours[seed] for seed in shared], x, [theirs[seed] for seed in shared], other, metric)
-        over_items = None if gained is None else within(of_items(gained), -1.0, 1.0, metric)
+        over_items = None if gained is None else of_items(gained, metric)
         return Comparison(metric, distinct(over_seeds) if metric.kind == "share" else over_seeds, over_items)
 
 
@@ -140,14 +138,12 @@ def difference_of(metric: Metric, ours: Mapping[int, float], theirs: Mapping[int
         seed: theirs[seed] for seed in ours.keys() & theirs.keys() if math.isclose(ours[seed], theirs[seed], **SAME)
     }
     found = paired_difference({**ours, **equal}, theirs)
-    return found and within(found, -1.0, 1.0, metric)
+    return found and possible(found, metric)
 
 
-def within(found: Estimate, low: float, high: float, metric: Metric) -> Estimate:
-    """Limits the interval of a share, or of a difference of shares, to its possible values."""
-    if not metric.bounded or found.low is None or found.high is None:
-        return found
-    return dataclasses.replace(found, low=max(found.low, low), high=min(found.high, high))
+def possible(difference: Estimate, metric: Metric) -> Estimate:
+    """Limits the interval of a difference to possible values, such as -1 to 1 for shares."""
+    return difference.within(-metric.bounds[1], metric.bounds[1])
 
 
 def mean_over_items(metric: Metric, runs: Sequence[Run], x: X) -> Estimate | None:
@@ -158,7 +154,7 @@ def mean_over_items(metric: Metric, runs: Sequence[Run], x: X) -> Estimate | Non
         return None
     by_item = estimate([math.fsum(each) / len(known) for each in zip(*known, strict=True)])
     whole = by_item if by_item.low != by_item.high else dataclasses.replace(by_item, low=None, high=None)
-    return whole.exp() if metric.kind == "log" else within(whole, 0.0, 1.0, metric)
+    return whole.exp() if metric.kind == "log" else whole.within(*metric.bounds)
 
 
 def compared_over_items(
@@ -169,7 +165,7 @@ def compared_over_items(
     gained = differences([ours[seed] for seed in seeds], x, [theirs[seed] for seed in seeds], other, metric)
     if gained is None:
         return None
-    over_items = within(of_items(gained), -1.0, 1.0, metric)
+    over_items = of_items(gained, metric)
     over_seeds = compared_over_seeds(metric, ours, x, theirs, other)
     if metric.kind == "log":
         over_items = over_items.exp()
@@ -229,9 +225,9 @@ def differences(ours: Sequence[Run], x: X, theirs: Sequence[Run], other: X, metr
     return tuple(math.fsum(x[i] - y[i] for x, y in zip(of_a, of_b, strict=True)) / count for i in range(len(weights)))
 
 
-def of_items(gained: Sequence[float]) -> Estimate:
+def of_items(gained: Sequence[float], metric: Metric) -> Estimate:
     """Estimates the mean difference over items. A few equal differences have no interval."""
-    found = dataclasses.replace(estimate(gained), values=())
+    found = dataclasses.replace(possible(estimate(gained), metric), values=())
     few = found.low == found.high and len(gained) < FEWEST_ALIKE
     return dataclasses.replace(found, low=None, high=None) if few else found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -66,9 +67,10 @@ class Metric:
         return self.kind in ("log", "times")
 
     @property
-    def bounded(self) -> bool:
-        """Whether values lie from 0 to 1, and differences from -1 to 1."""
-        return self.kind in ("share", "score")
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest value that a mean can have."""
+        most = 1.0 if self.kind in ("share", "score") else math.inf
+        return 0.0 if self.kind in ("share", "score", "times") else -math.inf, most
 
     @property
     def same(self) -> float:

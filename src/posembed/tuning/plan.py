@@ -25,14 +25,14 @@ from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.copies import RECORD
 from posembed.modelfiles.folders import other_files
 from posembed.modelfiles.safetensors import values_of
-from posembed.settings import checked_bounds, converted
+from posembed.settings import checked_bounds, converted, settings_from, take
 from posembed.tuning.images import split_pictures
 from posembed.tuning.language import Language
 from posembed.tuning.objectives import Setup
 from posembed.tuning.outs import refuse_before_reading, refuse_places
 from posembed.tuning.result import Tuned
 from posembed.tuning.run import TunePlan, all_finite, size_of
-from posembed.tuning.settings import PARTS, HeldOut, TuneSettings
+from posembed.tuning.settings import PARTS, HeldOut, Sources, TuneSettings
 from posembed.tuning.texts import MORE_TEXT, judged_collection, read_texts, split_documents
 
 OTHERS = (
@@ -51,11 +51,6 @@ def tune_checkpoint(
     out: str | Path,
     text: str | Path | Sequence[str | Path] | None = None,
     *,
-    retrieval: str | Path | None = None,
-    split: str | None = None,
-    images: str | Path | None = None,
-    device: str | None = None,
-    model_type: str | None = None,
     progress: Progress = silent,
     **settings: Any,
 ) -> Tuned:
@@ -75,20 +70,14 @@ def tune_checkpoint(
             documents at WikiText titles, or else at blank lines; each file of a folder, and each row of a dataset, is
             one document. Documents shorter than the new length serve only as wrong answers to a sentence encoder's
             queries. Default: the documents of ``retrieval``.
-        retrieval: a folder in BEIR's layout, with your own queries and judgements, which measure the result instead of
-            held-out documents. Only for sentence encoders.
-        split: the judgements to use: the name of a file in the folder's qrels. Default: "test", or the only file.
-        images: a folder of images, for an image model of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2). Only images
-            whose short side has at least the new size are used; they need no labels. Instead of ``length``, give
-            ``image_size``, the new side in pixels.
-        device: the device that runs the models. Default: an accelerator if available.
-        model_type: the type of the model, such as "bert", if neither config.json nor the keys show it.
         progress: a function that is called with the name of the running job, the amount done and the total amount.
         settings: the options of ``posembed tune``: ``length`` (or ``image_size``), which is required, ``train``,
             ``method``, ``minutes``, ``steps``, ``batch``, ``learning_rate``, ``rows_learning_rate``, ``warmup``,
-            ``clip``, ``checkpointing``, ``seeds``, ``seed`` and ``held_out``; ``rank`` with ``train="lora"``; for
-            sentence encoders ``query``, ``passage``, ``temperature`` and ``anchor``. ``posembed tune --help`` says what
-            each is.
+            ``clip``, ``checkpointing``, ``seeds``, ``seed``, ``held_out``, ``device`` and ``model_type``; ``rank`` with
+            ``train="lora"``; for sentence encoders ``query``, ``passage``, ``temperature``, ``anchor``, ``retrieval``
+            (a folder in BEIR's layout, with your own queries, which measure the result instead of held-out documents)
+            and its ``split``; for image models of transformers (ViT, DeiT, CLIP, SigLIP, DINOv2) ``images``, a folder.
+            ``posembed tune --help`` says what each is.
 
     Raises:
         ArgumentError: an argument cannot be used.
@@ -108,8 +97,8 @@ def tune_checkpoint(
         ...     print(error)  # doctest: +ELLIPSIS
         expected at least 20 documents of 2,048 tokens, 10 to train on and 10 to measure on; 0 of ...
     """
-    sources: Any = {"retrieval": retrieval, "images": images, "device": device, "model_type": model_type}
-    return plan_tuning(source, out, text, {**settings, "split": split}, progress=progress, **sources).run(progress)
+    sources = take(Sources, settings)
+    return plan_tuning(source, out, text, settings, progress=progress, **sources).run(progress)
 
 
 def plan_tuning(
@@ -118,16 +107,15 @@ def plan_tuning(
     text: str | Path | Sequence[str | Path] | None,
     given: Mapping[str, Any],
     *,
-    retrieval: str | Path | None = None,
-    images: str | Path | None = None,
-    device: str | None = None,
-    model_type: str | None = None,
     progress: Progress = silent,
+    **sources: Any,
 ) -> TunePlan:
-    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing. given: its settings."""
+    """Returns the plan of ``tune_checkpoint``, with its arguments and errors. Writes nothing. given: its settings.
+    sources: those of ``Sources``."""
     checked_bounds(given, TuneSettings, *PARTS, of=" of tune")
+    of = settings_from(Sources, sources, of=" of tune")
+    retrieval, images, device = of.retrieval, of.images, of.device
     text = None if text is None else converted("text", text, Path | tuple[Path, ...])
-    retrieval, images = converted("retrieval", retrieval, Path | None), converted("images", images, Path | None)
     place: Path = converted("out", out, Path)
     check(text != (), "text", "at least one path", text)
     if text is None and retrieval is None and images is None:
@@ -142,7 +130,7 @@ def plan_tuning(
         import transformers  # noqa: F401
     except ImportError:
         raise ArgumentError("fine-tuning needs transformers; install it with pip install 'posembed[tune]'") from None
-    how: Any = {"model_type": model_type}
+    how: Any = {"model_type": of.model_type}
     original = open_runnable(source, remedy=OTHERS, **how) if images is None else open_image_model(source, **how)
     if retrieval is not None and original.kind != "sentences":
         raise ArgumentError(

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias, TypeVar
 from annotated_types import Ge, Gt, Le
 
 from posembed.errors import ArgumentError
-from posembed.evaluation.settings import KINDS, SHORTEST, Kind, Split
+from posembed.evaluation.settings import KINDS, MODEL_TYPE, SHORTEST, Kind, Split
 from posembed.settings import Count, Part, Seed, Settings, Share, option, settings_from, take_parts
 
 TRAINED = {
@@ -33,6 +33,23 @@ MINUTES = 15.0
 
 
 PartT = TypeVar("PartT", bound=Part)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources(Settings):
+    """The data besides the text, and how the model is run."""
+
+    retrieval: Path | None = option(
+        "A folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/*.tsv). Its queries measure the result, instead "
+        "of passages of held-out documents. For sentence encoders.",
+        DATA,
+        default=None,
+    )
+    images: Path | None = option(
+        "A folder of large images, for an image model. They need no labels.", DATA, default=None
+    )
+    device: str | None = option("The device that runs the models. Default: an accelerator if available.", default=None)
+    model_type: str | None = option(MODEL_TYPE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

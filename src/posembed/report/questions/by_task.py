@@ -71,7 +71,7 @@ class Page(QuestionPage):
 
 def similarity_table(known: Similarities, measure: str) -> Table:
     def column(field: str, rank: int) -> Column:
-        write = signed if field == "difference" else share
+        write = signed if field == "difference" else number
 
         def cell(row: Similar) -> Cell:
             return estimate_cell(getattr(row, field), write, missing="unknown" if len(row.tasks) > 1 else "")
@@ -89,11 +89,6 @@ def similarity_table(known: Similarities, measure: str) -> Table:
     )
 
 
-def share(value: float) -> str:
-    """Formats a similarity. The ends of an interval are limited to 0 and 1."""
-    return number(min(max(value, 0.0), 1.0))
-
-
 def two_seeds(known: Similarities, init: str) -> str:
     found = [(row.tasks[0], row.similarity, row.random_order) for row in known.by(MAIN, tasks=1)]
     both = [(name, same, floor.value) for name, same, floor in found if same is not None and floor is not None]
@@ -102,7 +97,7 @@ def two_seeds(known: Similarities, init: str) -> str:
     unlike = listed([name for name, same, floor in both if same.side_of(floor) in ("both", "below")])
     sentences = [
         f"Two seeds of one task learn tables whose {HOW_ALIKE[MAIN]} is "
-        f"{listed([f'{measured(same, share)} for {name}' for name, same, _ in both])}.",
+        f"{listed([f'{measured(same)} for {name}' for name, same, _ in both])}.",
         f"With the rows of one table in random order, it would be at most {number(max(floor for *_, floor in both))}.",
         f"For {unlike}, the tables of two seeds are not significantly more alike than that." if unlike else "",
         f"All tables start from the same values ({init}), so they are alike before they learn."
@@ -116,7 +111,7 @@ def two_tasks(known: Similarities) -> str:
     pairs, sentences = known.by(MAIN, tasks=2), []
     for verdict, words in VERDICTS.items():
         texts = [
-            f"{row.name} ({HOW_ALIKE[MAIN]} {share(alike.value)}, difference {measured(difference, signed)})"
+            f"{row.name} ({HOW_ALIKE[MAIN]} {number(alike.value)}, difference {measured(difference, signed)})"
             for row in pairs
             if row.different == verdict and (alike := row.similarity) and (difference := row.difference)
         ]
