@@ -31,8 +31,11 @@ def shown_by_runs(name: str, folder: Path) -> dict[str, list[str]]:
     from census_models import transformers_models
 
     rows: list[dict[str, Any]] = []
-    for number, model in enumerate(transformers_models(name)):
-        rows += examine(model, folder / str(number)).get("rows", [])
+    try:
+        for number, model in enumerate(transformers_models(name)):
+            rows += examine(model, folder / str(number)).get("rows", [])
+    except ImportError as error:  # transformers reads DETR's backbone with timm, and that only beside torchvision
+        pytest.skip(str(error).strip().partition("\n")[0])
     return {identity(row): row["shown"] for row in rows if "shown" in row}
 
 
