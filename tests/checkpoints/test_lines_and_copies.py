@@ -164,6 +164,40 @@ def test_an_average_among_the_models_own_tensors_changes_with_it(name: str, tmp_
     assert len(new["m"]["c_ema.bpos_emb"]) == 16
 
 
+def test_averages_have_names_behind_others_or_the_order_of_the_model(tmp_path: Path) -> None:
+    """As ema-pytorch and diffusers keep them. A list of other shapes, or of a small part, stays and is named."""
+    model = {**gpt(16), "attn.mask": torch.ones(16, 16).tril()}
+    model["tied.weight"] = model["wte.weight"]
+    average = list(gpt(16, 1).values())
+    file = {
+        "model": model,
+        "ema": {f"{name}.{key}": value for name in ("online", "ema") for key, value in gpt(16, 2).items()},
+        "alone": {f"net.module.{key}": value for key, value in gpt(16, 3).items()},
+        "other": {"decay": 0.9, "shadow_params": average},
+        "short": {"shadow_params": average[:2]},
+        "more": {"shadow_params": [*average, torch.randn(16, DIM)]},
+    }
+    said, new = resized(tmp_path, file, length=40)
+    own = new["model"]["wpe.weight"]
+    for each in (new["ema"]["online.wpe.weight"], new["ema"]["ema.wpe.weight"], new["other"]["shadow_params"][1]):
+        assert each.shape == own.shape, said
+    assert torch.equal(new["alone"]["net.module.wpe.weight"][:16], file["alone"]["net.module.wpe.weight"])
+    assert [len(each) for each in new["other"]["shadow_params"]] == [30, 40, 16, 30]
+    for name in ("short", "more"):
+        assert len(new[name]["shadow_params"][1]) == 16
+        assert f"{name}.shadow_params.1: looks like a table of the old size, and stays" in said
+
+
+def test_tensors_of_another_kind_are_no_copy_of_the_weights(tmp_path: Path) -> None:
+    """Such as the masks of pruning, or weights as whole numbers."""
+    for kind in (torch.bool, torch.int8):
+        beside = {"masks": {key: torch.ones_like(value, dtype=kind) for key, value in gpt(16).items()}}
+        said, new = resized(tmp_path, {"model": gpt(16), **beside, "ema": gpt(16, 1)}, length=40)
+        assert "masks.wpe.weight: looks like a table of the old size, and stays" in said
+        assert len(new["ema"]["wpe.weight"]) == 40
+        assert all(torch.equal(new["masks"][key], value) for key, value in beside["masks"].items())
+
+
 def test_ids_follow_the_table_beside_them(tmp_path: Path) -> None:
     state = {}
     for name in ("question", "context"):

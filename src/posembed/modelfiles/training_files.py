@@ -25,6 +25,7 @@ from posembed.tables.modules import is_table_name
 Place: TypeAlias = "tuple[Any, ...]"
 """The path to a value: keys, indices and names of attributes."""
 Values: TypeAlias = "Iterator[tuple[Place, Any]]"
+Form: TypeAlias = "tuple[tuple[int, ...], bool]"
 MODELS = (
     "state_dict", "model_state_dict", "model", "module", "net", "network", "params", "weights", "ema", "model_ema",
 )  # fmt: skip
@@ -45,12 +46,10 @@ DROPPED = object()
 
 @dataclass(frozen=True)
 class Tree:
-    """The contents of a file. model: the place of the model's tensors, which may be nested further. copies: the places
-    of other state dicts with tensors of the same names, such as averages of the weights."""
+    """The contents of a file. model: the place of the model's tensors, which may be nested further."""
 
     root: Any
     model: Place = ()
-    copies: tuple[Place, ...] = ()
 
     def places(self, model: Place) -> dict[str, Place]:
         """Returns the places of a state dict's tensors by key. The keys of nested dictionaries are joined by dots."""
@@ -72,9 +71,32 @@ class Tree:
         return {places[key]: DROPPED if new is None else new for key, new in tensors.items()}
 
     @cached_property
+    def copies(self) -> dict[str, dict[str, Place]]:
+        """The places, by the model's keys, of other tensors with these names, such as averages of the weights, behind
+        what is before the names. Also of lists of such tensors in the model's order, as diffusers keeps averages."""
+        model, found = self.tensors(self.model), dict[str, dict[str, Place]]()
+        of_model, once = {unwrapped(key): key for key in model}, {id_of(each): key for key, each in model.items()}
+        for place, value in nodes(self.root):
+            if self.in_state(place) or within(place, [self.model]):
+                continue
+            parts = ".".join(unwrapped(str(name)) for name in place).split(".")
+            for end in range(len(parts) if isinstance(value, Tensor) else 0):
+                if (name := ".".join(parts[end:])) in of_model:
+                    found.setdefault(".".join(parts[:end]), {})[of_model[name]] = place
+            names, inner = zip(*children(value), strict=True) if children(value) else ((), ())
+            if names == tuple(range(len(inner))) and all(map(is_weight, inner)):
+                kinds = [form(each) for each in inner]
+                keys = [key for key in once.values() if form(model[key]) in kinds]
+                if [form(model[key]) for key in keys] == kinds:
+                    found[joined(place)] = {key: (*place, name) for key, name in zip(keys, names, strict=True)}
+        own = shapes(model)
+        held = {name: {key: at(self.root, place) for key, place in found[name].items()} for name in found}
+        return {name: found[name] for name, tensors in held.items() if agree(own, shapes(tensors))}
+
+    @cached_property
     def others(self) -> dict[Place, Any]:
         """All values by place, without the tensors of the model and its copies."""
-        held = {place for model in (self.model, *self.copies) for place in self.places(model).values()}
+        held = {place for places in (self.places(self.model), *self.copies.values()) for place in places.values()}
         return {place: value for place, value in leaves(self.root) if place not in held}
 
     @cached_property
@@ -113,7 +135,8 @@ class Tree:
         return above if above and copies and not self.holds_model(above) else entry
 
     def holds_model(self, place: Place) -> bool:
-        return any(within(model, [place]) for model in (self.model, *self.copies))
+        copies = (each for places in self.copies.values() for each in places.values())
+        return any(within(each, [place]) for each in (self.model, *copies))
 
 
 def within(place: Place, places: Iterable[Place]) -> bool:
@@ -153,17 +176,8 @@ def tree_of(root: Any) -> Tree | None:
             if not named:
                 break
         model = (*model, (named or found)[0])
-    own_shapes = shapes(at(root, model))
-    copies = [
-        place
-        for place, value in nodes(root)
-        if isinstance(value, Mapping)
-        and not within(place, [model])
-        and not within(model, [place])
-        and any(isinstance(each, Tensor) for each in value.values())
-        and agree(own_shapes, shapes(value))
-    ]
-    return Tree(root, model, tuple(copies))
+    list(nodes(root))  # raises RecursionError if one of them holds itself
+    return Tree(root, model)
 
 
 def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
@@ -173,17 +187,27 @@ def alike(inside: Mapping[Any, Any], names: list[Any]) -> list[Any]:
     return same if len(same) > 1 else []
 
 
-def agree(one: Mapping[str, tuple[int, ...]], other: Mapping[str, tuple[int, ...]]) -> bool:
-    """Whether two models are copies of one: most tensors of the first are in both, with their shapes, and no table of
+def agree(one: Mapping[str, Form], other: Mapping[str, Form]) -> bool:
+    """Whether two models are copies of one: most tensors of the first are in both, with their forms, and no table of
     positions has another number of rows, as a teacher's or a decoder's may have."""
     named = (key for key in one.keys() & other.keys() if is_table_name(key))
-    pairs = ((one[key], other[key]) for key in named if len(one[key]) == len(other[key]) > 1)
+    pairs = ((one[key][0], other[key][0]) for key in named if len(one[key][0]) == len(other[key][0]) > 1)
     longer = any(first != second and first[-1] == second[-1] for first, second in pairs)
     return len(one.items() & other.items()) > len(one) / 2 and not longer
 
 
-def shapes(model: Mapping[Any, Any]) -> dict[str, tuple[int, ...]]:
-    return {unwrapped(joined(place)): tuple(each.shape) for place, each in leaves(model) if isinstance(each, Tensor)}
+def shapes(model: Mapping[Any, Any]) -> dict[str, Form]:
+    return {unwrapped(joined(place)): form(each) for place, each in leaves(model) if isinstance(each, Tensor)}
+
+
+def form(tensor: Tensor) -> Form:
+    """Returns what a copy has in common with a tensor: the shape, and whether it is floating. A mask is no copy."""
+    return tuple(tensor.shape), tensor.is_floating_point()
+
+
+def id_of(tensor: Tensor) -> tuple[int, Form]:
+    """Returns the memory of a tensor, which is the same for tied ones."""
+    return tensor.data_ptr(), form(tensor)
 
 
 def unwrapped(key: str) -> str:

@@ -143,18 +143,16 @@ def copies_in(tree: Tree, masters: Mapping[Place, str]) -> Iterator[tuple[str, d
     masters: the keys of tensors copied without names, by place. A copy of these gets other tensors from the model."""
     averaged = {key for key, place in tree.places(tree.model).items() if place in masters}
     model = {key: tensor for key, tensor in tree.tensors(tree.model).items() if key not in averaged}
-    of_model = {unwrapped(key): key for key in model}  # such as wpe.weight: module.wpe.weight
-    for copy in tree.copies:
-        places = {of_model.get(unwrapped(key), key): place for key, place in tree.places(copy).items()}
-        yield joined(copy), places, {key: at(tree.root, place) for key, place in places.items()}
-    left = list(masters)
+    copies, left = [*tree.copies.items()], list(masters)
     while left:  # each time, one copy of each tensor
         places = {masters[place]: place for place in reversed(left)}
         left = [place for place in left if place not in places.values()]
         above = next(iter(places.values()))
         while any(place[: len(above)] != above for place in places.values()):
             above = above[:-1]
-        yield joined(above), places, {**model, **{key: at(tree.root, place).detach() for key, place in places.items()}}
+        copies.append((joined(above), places))
+    for name, places in copies:
+        yield name, places, {**model, **{key: at(tree.root, place).detach() for key, place in places.items()}}
 
 
 def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place], list[Place]]:
@@ -193,8 +191,8 @@ def averages(tree: Tree, edit: Edit) -> dict[Place, str]:
     """Returns the keys, by place, of averages among a model's own tensors, as LitEma of latent-diffusion names them:
     model_ema.wpeweight for model.wpe.weight, or for wpe.weight."""
     found = dict[Place, str]()
-    for place in (tree.model, *tree.copies):
-        places, tensors = tree.places(place), tree.tensors(place)
+    for places in (tree.places(tree.model), *tree.copies.values()):
+        tensors = {key: at(tree.root, place) for key, place in places.items()}
         for module in {parent(key) for key in tensors if EMA.search(parent(key))}:
             own = {key.rpartition(".")[2]: key for key in tensors if parent(key) == module}
             for above in (f"{EMA.sub('', module)}.", f"{parent(module)}.".lstrip(".")):
