@@ -149,6 +149,27 @@ def test_an_optimizer_may_be_flattened(tmp_path: Path) -> None:
     assert said.left_out == {"optimizer": "it was asked for"}
 
 
+@pytest.mark.parametrize("prefix", ["", "optimizer.", "critic."])
+def test_an_optimizer_may_be_flattened_among_the_weights(prefix: str, tmp_path: Path) -> None:
+    """As torchtitan saves it."""
+    model = Model(ROWS)
+    weights, moments = get_state_dict(
+        model, trained(model), options=StateDictOptions(flatten_optimizer_state_dict=True)
+    )
+    state = {**weights, **{f"{prefix}{key}": value for key, value in moments.items()}}
+    save(state, tmp_path / "old")
+    assert not resize_checkpoint(tmp_path / "old", tmp_path / "new", length=40).left_out
+    longer = {key: torch.zeros(40, DIM) if "wpe" in key and "avg" in key else value for key, value in state.items()}
+    loaded = load(tmp_path / "new", {**longer, **Model(40).state_dict()})
+    for name in ("exp_avg", "exp_avg_sq"):
+        key = f"{prefix}state.wpe.weight.{name}"
+        assert torch.equal(loaded[key][:ROWS], moments[f"state.wpe.weight.{name}"])
+        assert not loaded[key][ROWS:].any()
+    said = resize_checkpoint(tmp_path / "old", tmp_path / "dropped", length=40, optimizer="drop")
+    assert set(said.left_out) == {prefix.removesuffix(".") or "optimizer"}
+    assert set(contents(tmp_path / "dropped")) == {(key,) for key in weights}
+
+
 def test_an_optimizer_is_dropped_and_safetensors_hold_the_weights(folder: Path, tmp_path: Path) -> None:
     said = resize_checkpoint(folder, tmp_path / "new", length=40, optimizer="drop")
     assert said.left_out == {"optimizer": "it was asked for"}

@@ -28,15 +28,13 @@ from posembed.files import reason
 from posembed.modelfiles.folders import PICKLES, refuse_link_outside
 from posembed.modelfiles.pickles import load_without_running, save, tree_in
 from posembed.modelfiles.raw_files import copy_bytes, copy_file, create, open_file, read_bytes, write_all
-from posembed.modelfiles.training_files import Place, Tree, at, replaced
+from posembed.modelfiles.training_files import FLAT, Place, Tree, at, replaced
 from posembed.torch_internals import storage_info
 
 METADATA = ".metadata"
 LARGEST_METADATA = 2**28
 PARTS = {"state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version"}
 ZIP = b"PK\3\4"
-FLAT_OPTIMIZER = re.compile(r"(state|param_groups)\.(.+)\.(\w+)", re.DOTALL)
-"""Matches the entries of an optimizer's state dict that was flattened (``flatten_optimizer_state_dict``)."""
 INERT = re.compile(r"torch\.distributed\.checkpoint\.(metadata|filesystem)|pathlib(\._local)?")
 """Matches modules whose objects become a ``StandIn``. Python 3.11.0 also saved enum members as calls of getattr."""
 DTYPES = {str(each).removeprefix("torch."): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
@@ -187,8 +185,10 @@ def read_metadata(root: Path) -> tuple[dict[str, Entry], dict[str, Any]]:
             *above, last = places.get(name, (name,))
             if not {*map(type, (*above, last))} <= {str, int}:
                 raise ValueError(f"the place of {name!r} is {(*above, last)!r}")
-            flat = FLAT_OPTIMIZER.fullmatch(str(last))
-            place = (*above, *(flat.groups() if flat else (last,)))
+            place = (*above, last)
+            if flat := FLAT.fullmatch(str(last)):
+                optimizer, _, part = flat[1].rpartition(".")
+                place = (*above, optimizer or "optimizer", part, flat[2], flat[3])
             if entry.state is None:
                 entries[name] = Entry(place, (pieces[name, None],))
                 continue

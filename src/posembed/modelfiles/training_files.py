@@ -39,7 +39,11 @@ NAMESPACES = (argparse.Namespace, types.SimpleNamespace)
 """Types that hold settings as attributes."""
 COPIES = re.compile(r"fp32|master")
 """Matches the names of the float32 copies that a mixed-precision optimizer keeps of parameters in float16."""
-STATE = re.compile(rf"optim|{COPIES.pattern}")
+FLAT = re.compile(
+    r"((?:.+?\.)??(?:state(?=\..*\.(?:step|sum|\w*(?:exp_|_avg|moment)\w*)$)|param_groups))\.(.+)\.(\w+)", re.DOTALL
+)
+"""Matches the entries of an optimizer's state dict that was flattened (``flatten_optimizer_state_dict``)."""
+STATE = re.compile(rf"optim|adam|exp_avg|^([mv]|mu|nu)$|{COPIES.pattern}|^{FLAT.pattern}$", re.DOTALL)
 DROPPED = object()
 """Marks an entry that is left out, in place of its new value."""
 
@@ -75,7 +79,8 @@ class Tree:
         """The places, by the model's keys, of other tensors with these names, such as averages of the weights, behind
         what is before the names. Also of lists of such tensors in the model's order, as diffusers keeps averages."""
         model, found = self.tensors(self.model), dict[str, dict[str, Place]]()
-        of_model, once = {unwrapped(key): key for key in model}, {id_of(each): key for key, each in model.items()}
+        of_model = {unwrapped(key): key for key in model}
+        untied = {(each.data_ptr(), form(each)): key for key, each in model.items()}.values()
         for place, value in nodes(self.root):
             if self.in_state(place) or within(place, [self.model]):
                 continue
@@ -83,15 +88,14 @@ class Tree:
             for end in range(len(parts) if isinstance(value, Tensor) else 0):
                 if (name := ".".join(parts[end:])) in of_model:
                     found.setdefault(".".join(parts[:end]), {})[of_model[name]] = place
-            names, inner = zip(*children(value), strict=True) if children(value) else ((), ())
-            if names == tuple(range(len(inner))) and all(map(is_weight, inner)):
-                kinds = [form(each) for each in inner]
-                keys = [key for key in once.values() if form(model[key]) in kinds]
+            inner = dict(children(value))
+            if [*inner] == [*range(len(inner))] and all(map(is_weight, inner.values())):
+                kinds = [form(each) for each in inner.values()]
+                keys = [key for key in untied if form(model[key]) in kinds]
                 if [form(model[key]) for key in keys] == kinds:
-                    found[joined(place)] = {key: (*place, name) for key, name in zip(keys, names, strict=True)}
-        own = shapes(model)
+                    found[joined(place)] = {key: (*place, index) for index, key in enumerate(keys)}
         held = {name: {key: at(self.root, place) for key, place in found[name].items()} for name in found}
-        return {name: found[name] for name, tensors in held.items() if agree(own, shapes(tensors))}
+        return {name: found[name] for name, tensors in held.items() if agree(shapes(model), shapes(tensors))}
 
     @cached_property
     def others(self) -> dict[Place, Any]:
@@ -154,7 +158,8 @@ def is_optimizer(value: Any) -> bool:
 
 
 def is_of_optimizer(place: Place, value: Any) -> bool:
-    return is_optimizer(value) or (bool(children(value)) and "optim" in str(place[-1:]))
+    named = "optim" in str(place[-1]) and bool(children(value))
+    return named or is_optimizer(value) or bool(FLAT.fullmatch(str(place[-1])))
 
 
 def tree_of(root: Any) -> Tree | None:
@@ -201,13 +206,8 @@ def shapes(model: Mapping[Any, Any]) -> dict[str, Form]:
 
 
 def form(tensor: Tensor) -> Form:
-    """Returns what a copy has in common with a tensor: the shape, and whether it is floating. A mask is no copy."""
+    """Returns what a copy of a tensor has in common with it. A mask of booleans is no copy of weights."""
     return tuple(tensor.shape), tensor.is_floating_point()
-
-
-def id_of(tensor: Tensor) -> tuple[int, Form]:
-    """Returns the memory of a tensor, which is the same for tied ones."""
-    return tensor.data_ptr(), form(tensor)
 
 
 def unwrapped(key: str) -> str:
