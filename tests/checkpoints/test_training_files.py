@@ -620,6 +620,139 @@ def test_an_optimizer_of_other_parameters_stays(tmp_path: Path) -> None:
     assert set(said.left_out) == {"optimizers"}
 
 
+def of_shapes() -> dict[str, Tensor]:
+    """Returns a state dict in which only the table has its shape."""
+    return {key: value for key, value in unmasked().items() if "mlp" not in key}
+
+
+OTHER_NETWORKS: dict[str, Any] = {
+    "a table too": {"pos_embed.weight": (ROWS, DIM), "head.weight": (5, DIM)},
+    "the same names": {"wpe.weight": (ROWS, DIM), "wte.weight": (3, 4)},
+    "one tensor": {"centers": (ROWS, DIM)},
+}
+
+
+def adam(shapes: dict[str, tuple[int, ...]], by: str) -> dict[str, Any]:
+    """Returns the state of an optimizer that numbers its parameters, that knows their names too, or only the names."""
+    states = [{"exp_avg": torch.randn(shape), "step": torch.tensor(2.0)} for shape in shapes.values()]
+    numbers: Any = list(shapes) if by == "names" else list(range(len(shapes)))
+    group = {"params": numbers, "lr": 0.1} | ({"param_names": list(shapes)} if by == "both" else {})
+    return {"state": dict(zip(numbers, states, strict=True)), "param_groups": [group]}
+
+
+@together(("other", "by", "frozen"), list(product(OTHER_NETWORKS, ("numbers", "both", "names"), (False, True))))
+def test_the_optimizer_of_another_network_is_never_resized(other: str, by: str, frozen: bool, tmp_path: Path) -> None:
+    """Nor is the model's own, if its shapes could also be those of the other network."""
+    own = {key: tuple(value.shape) for key, value in of_shapes().items() if not (frozen and key == "wpe.weight")}
+    shapes = OTHER_NETWORKS[other]
+    file = {
+        "model": of_shapes(),
+        "critic": {key: torch.randn(shape) for key, shape in shapes.items()},
+        "optimizer": adam(own, by),
+        "critic_optimizer": adam(shapes, by),
+    }
+    said, new = resized(tmp_path, file, length=40)
+    assert_same(new["critic"], file["critic"])
+    if "critic_optimizer" in new:
+        assert_same(new["critic_optimizer"], file["critic_optimizer"])
+    else:
+        assert other == "one tensor"  # which the model's table may be, if there are no names
+    state = new.get("optimizer", {"state": {}})["state"]
+    assert {tuple(each["exp_avg"].shape) for each in state.values()} <= {*own.values(), (40, DIM)} - {(ROWS, DIM)}
+    assert set(said.left_out) == {"optimizer", "critic_optimizer"} - set(new)
+    if by != "numbers" or frozen:
+        assert "optimizer" in new
+
+
+@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "mu", "v"])
+def test_moments_by_the_names_of_the_weights_are_no_average(name: str, tmp_path: Path) -> None:
+    for entry, how in product(("optimizer", "adam"), ({}, {"optimizer": "drop"})):
+        for moments in (of_shapes(), list(of_shapes().values())):
+            zeros = {key: value * 0 for key, value in of_shapes().items()}
+            held = {entry: {"step": 3, name: moments, "nu": zeros}}
+            said, new = resized(tmp_path, {"model": weights(seed=1), **held}, length=40, **how)
+            why = "it was asked for" if how else "it is not known which of its values belong to the table"
+            assert said.left_out == {entry: why}
+            assert set(new) == {"model"}
+
+
+def test_new_rows_start_where_the_optimizer_starts(tmp_path: Path) -> None:
+    """As the state of Adagrad says. Those of RMSprop start at zero in PyTorch, and at one in timm."""
+    model, optimizer = trained(ROWS, torch.optim.Adagrad, initial_accumulator_value=0.5)
+    _, new = resized(tmp_path, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, length=40)
+    moment = new["optimizer"]["state"][1]["sum"]
+    assert torch.equal(moment[:ROWS], optimizer.state[model["wpe"].weight]["sum"])
+    assert torch.equal(moment[ROWS:], torch.full((24, DIM), 0.5))
+    states = []
+    for start in (None, [0.5]):
+        states.append(optimizer.state_dict())
+        states[-1]["param_groups"] = [{**states[-1]["param_groups"][0], "initial_accumulator_value": start}]
+    model, optimizer = trained(ROWS, torch.optim.RMSprop)
+    for state in (*states, optimizer.state_dict()):
+        said, _ = resized(tmp_path, {"model": model.state_dict(), "optimizer": state}, length=40)
+        assert set(said.left_out) == {"optimizer"}
+
+
+@pytest.mark.parametrize("by", ["numbers", "names"])
+def test_an_optimizer_that_keeps_more_than_means_is_left_out(by: str, tmp_path: Path) -> None:
+    """Also if it keeps that only of other parameters, as Adafactor does of large ones, or deeper inside."""
+    shapes = {key: tuple(value.shape) for key, value in of_shapes().items()}
+    for more in ({"exp_avg_sq_row": torch.ones(2 * DIM)}, {"preconditioners": {0: torch.ones(DIM, DIM)}}):
+        for key in (*shapes,):
+            optimizer = adam(shapes, by)
+            optimizer["state"][key if by == "names" else [*shapes].index(key)] |= more
+            said, _ = resized(tmp_path, {"model": of_shapes(), "optimizer": optimizer}, length=40)
+            assert set(said.left_out) == {"optimizer"}
+
+
+@pytest.mark.parametrize("method", [None, "linear", "hierarchical"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_moments_follow_every_unchanged_row(method: str | None, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Such as the rows behind the positions, which a longer table has at other places."""
+    state = {key: value.to(dtype) for key, value in of_shapes().items()}
+    optimizer = adam({key: tuple(value.shape) for key, value in state.items()}, "numbers")
+    before, old = state["wpe.weight"], optimizer["state"][1]["exp_avg"]
+    for length, front, tail in ((24, 0, 2), (8, 0, 2), (24, 2, 1)):
+        how = {"length": length, "method": method, "reserved": front, "tail": tail}
+        _, new = resized(tmp_path, {"model": state, "optimizer": optimizer}, **how)
+        table, moment = new["model"]["wpe.weight"], new["optimizer"]["state"][1]["exp_avg"]
+        assert table.shape == moment.shape == (front + length + tail, DIM)
+        for row, values in enumerate(table):
+            origin = row if row < front + length else row - len(table) + ROWS
+            is_there = origin < ROWS - tail or row >= front + length
+            kept = is_there and torch.equal(values, before[origin])
+            assert torch.equal(moment[row], old[origin] if kept else torch.zeros(DIM)), row
+            assert kept or front <= row < front + length
+
+
+def test_moments_of_differences_stay_in_the_middle(tmp_path: Path) -> None:
+    """The center of a window is the same difference in every window. A bias of one head has rows of one number."""
+    for heads in (1, 4):
+        name = "layers.0.attn.relative_position_bias_table"
+        state = {"patch_embed.proj.weight": torch.randn(DIM, 3, 4, 4), name: torch.randn(49, heads)}
+        optimizer = adam({key: tuple(value.shape) for key, value in state.items()}, "numbers")
+        file = {"model": state, "optimizer": optimizer}
+        _, new = resized(tmp_path, file, window=6, table=name, method="extend")
+        moment = new["optimizer"]["state"][1]["exp_avg"].view(11, 11, heads)
+        assert torch.equal(moment[2:9, 2:9], optimizer["state"][1]["exp_avg"].view(7, 7, heads))
+        assert int((moment != 0).all(-1).sum()) == 49
+
+
+def test_a_flattened_optimizer_among_the_weights_is_left_out(tmp_path: Path) -> None:
+    """Or in an entry of its own. A model may have a part that is called state."""
+    own = {**unmasked(), "state.wpe.weight": torch.randn(3, DIM)}
+    flat = {f"state.{key}.{name}": value + 1 for key, value in own.items() for name in ("exp_avg", "momentum_buffer")}
+    flat |= {f"state.{key}.step": torch.tensor(2.0) for key in own}
+    flat |= {f"param_groups.{key}.lr": 0.1 for key in own}
+    for prefix in ("", "optimizer."):
+        held = {f"{prefix}{key}": value for key, value in flat.items()}
+        left = {f"{prefix}state", f"{prefix}param_groups"}
+        for file, entries in (({**own, **held}, left), ({"model": own, "optim": held}, {"optim"})):
+            said, new = resized(tmp_path, file, length=40, table="wpe.weight")
+            assert set(said.left_out) == entries
+            assert set(new.get("model", new)) == set(own)
+
+
 def test_settings_that_hold_the_length_by_accident_may_stay(tmp_path: Path) -> None:
     settings = {"block_size": ROWS, "data": {"max_len": ROWS}}
     _, new = resized(tmp_path, {"model": weights(), "args": settings}, length=40, keep=["args.data.max_len"])

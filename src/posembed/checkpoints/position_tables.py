@@ -230,7 +230,7 @@ class TableSize:
     length: int
     how: Callable[[Tensor, Any], Tensor] | None = None
 
-    def resized(self, stored: Tensor, method: str | None) -> Tensor:
+    def resized(self, stored: Tensor, method: str | Callable[[Tensor, Any], Tensor] | None) -> Tensor:
         """Resizes a stored table from its present size. method: None stands for ``how`` or, without it, for the
         default."""
         sizes = {axis.name: axis.size for axis in self.layout.axes} or None

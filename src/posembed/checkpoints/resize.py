@@ -111,7 +111,7 @@ def resize_checkpoint(
         old_grid: for one file, the current (height, width) of a table whose grid is not square, or (time, height,
             width).
         optimizer: for one file, what happens to the optimizer's state. "keep", the default, resizes the table's
-            moments: rows that stay keep their moments, and all other rows get zeros. If the state does not show which
+            moments: rows that stay keep their moments, and all other rows start anew. If the state does not show which
             moments are the table's, the state is left out. "drop" always leaves the state out.
         keep: for one file, settings that must not change, because they equal the old length by chance. Use the names in
             the report of the changes.

@@ -6,13 +6,16 @@ the parameters, in float32 and without names, and would overwrite the new table 
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.layouts import projection_beside
@@ -25,10 +28,12 @@ from posembed.modelfiles.checkpoint import WeightFile
 from posembed.modelfiles.safetensors import tensor_bytes
 from posembed.modelfiles.training_files import (
     DROPPED,
+    FLAT,
     Place,
     Tree,
     at,
     children,
+    form,
     is_weight,
     joined,
     leaves,
@@ -37,8 +42,9 @@ from posembed.modelfiles.training_files import (
 )
 from posembed.tables.modules import is_table_name, parent
 
-MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "sum"}
-"""The names of gradient averages (moments) in PyTorch's optimizers. All start at zero."""
+MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer"}
+"""The names of gradient averages (moments) that start at zero. A ``square_avg`` does in RMSprop of PyTorch, but starts
+at one in timm's; Adagrad says where its ``sum`` starts."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 EMA = re.compile(r"_ema$|(?<![^.])ema_(?=[^.]*$)")
 """Matches what the name of an average's module adds to that of the module itself."""
@@ -92,13 +98,15 @@ def changes_beside(
         return Beside(tuple(settings), numbers={keys[place]: new for place, new in values.items()})
     masters, mixed, like_tables = second_copies(tree, edit)
     masters |= averages(tree, edit)
+    flat = [place for place in tree.others if FLAT.fullmatch(str(place[-1]))]
+    mixed += flat if not set(flat).isdisjoint(mixed) else []
     dropped, why = dict.fromkeys(map(tree.entry_of, mixed), UNKNOWN), OF_PATCHES if edit.target.patch_size else UNKNOWN
     for place in tree.optimizers:
         moments = None if edit.target.patch_size else changed_moments(tree, place, edit, masters)
         values |= moments or {}
         dropped |= {tree.entry_of(place): why} if moments is None else {}
     if optimizer == "drop":
-        of_optimizers = (*tree.optimizers, *filter(tree.in_state, masters))
+        of_optimizers = (*tree.optimizers, *filter(tree.in_state, [*masters, *mixed, *flat]))
         dropped |= dict.fromkeys(map(tree.entry_of, of_optimizers), ASKED_FOR)
     copies = {}
     for name, places, tensors in copies_in(tree, masters):
@@ -134,7 +142,7 @@ def changes_beside(
         projection = projection_beside(change.table.key, file.tensors) if steps == [1] else None
         if projection and file.tensors[projection].shape[2:-2] not in ((), (1,)):
             remarks.append(FRAMES.format(change.table.key))
-    left_out = {joined(entry): why for entry, why in dropped.items()}
+    left_out = {joined((*above, FLAT.sub(r"\1", str(last)))): why for (*above, last), why in dropped.items()}
     return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))
 
 
@@ -241,57 +249,77 @@ def holds(value: Tensor, tensor: Tensor) -> bool:
 
 def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place, str]) -> dict[Place, Tensor] | None:
     """Returns an optimizer's moments for the tables, in the new sizes, by place. Unchanged rows keep their moments; the
-    moments of all other rows start at zero. None if it is unknown which moments belong to the tables.
+    moments of all other rows start where the optimizer starts. None if it is unknown which moments belong to the
+    tables, or what the optimizer keeps.
 
     A state dict of torch.distributed.checkpoint names the parameters. Others number the parameters in an order that
     only the script knows, so a table is recognised by its shape, or by a copy of the table among its moments. masters:
-    the keys of such copies, by place.
+    the keys of such copies, by place. Names and shapes say nothing if another network in the file has them too.
     """
-    found, model, at_state = dict[Place, Tensor](), tree.tensors(tree.model), (*place, "state")
-    of_model = [shape for _, shape in {(each.data_ptr(), tuple(each.shape)) for each in model.values()}]  # tied: once
-    others = (
-        each.shape for place, each in tree.beside.items() if isinstance(each, Tensor) and not tree.in_state(place)
-    )
-    known = {*map(tuple, others), *of_model}
-    keys = {unwrapped(key) for key in model if not key.isdigit()}
-    names = dict[Any, str]()  # of numbered parameters, where the optimizer was given them
+    found, at_state = dict[Place, Tensor](), (*place, "state")
+    own = {key: at(tree.root, each) for key, each in tree.places(tree.model).items() if each not in masters}
+    model = {(unwrapped(key), tuple(each.shape)) for key, each in own.items() if not key.isdigit()}
+    untied = {(each.data_ptr(), tuple(each.shape)) for each in own.values()}
+    floats = ((each, *form(value)) for each, value in tree.beside.items() if isinstance(value, Tensor))
+    beside = [(each, shape) for each, shape, real in floats if real and not (each in masters or tree.in_state(each))]
+    of_model, of_others = (Counter(shape for _, shape in each) for each in (untied, beside))
+    others = {(unwrapped(joined(each[start:])), shape) for each, shape in beside for start in range(len(each))}
+    names, starts = dict[Any, str](), set[Any]()  # names: of numbered parameters, where the optimizer was given them
     for group in (each for _, each in children(tree.optimizers[place]["param_groups"]) if isinstance(each, Mapping)):
         names |= zip(group.get("params") or (), group.get("param_names") or (), strict=False)
+        start = group.get("initial_accumulator_value")
+        starts.add(start if isinstance(start, int | float) else None)
+    known: dict[Any, Any] = {**dict.fromkeys(MOMENTS, 0.0), "sum": starts.pop() if len(starts) == 1 else None}
     named = {number: unwrapped(str(names.get(number, number))) for number in tree.optimizers[place]["state"]}
-    by_name = keys >= {*named.values()}
-    held = [each for each in moments_of(tree, place) if (*at_state, *each[:2]) not in masters]
-    plain = by_name or all(shape in known and name in MOMENTS for _, name, shape in held)
-    elsewhere = {shape for each in tree.optimizers if each != place for *_, shape in moments_of(tree, each)}
+    copied = {joined(each[len(at_state) + 1 :]) for each in masters if within(each, [at_state])}
+    held = [each for each in moments_of(tree, place) if each[1] not in copied]
+    sizes = {number: tuple(each.shape) for number, name, each in held if name in known}
+    trained, sized = Counter(sizes.values()), {(named[number], shape) for number, shape in sizes.items()}
+    if trained <= of_others and not trained <= of_model:
+        return found  # it optimizes another network
+    by_name = sized <= model and not sized <= others
+    means = all(known.get(name) is not None for _, name, _ in held)
+    plain = by_name or (means and {tuple(each.shape) for *_, each in held} <= of_model.keys() | of_others.keys())
+    elsewhere = {each.shape for other in tree.optimizers if other != place for *_, each in moments_of(tree, other)}
     for change in edit.tables:
-        shape, wanted = tuple(change.before.shape), unwrapped(change.key)
+        shape, wanted = change.before.shape, unwrapped(change.key)
         pinned = {
             each[len(at_state)] for each, key in masters.items() if key == change.key and within(each, [at_state])
         }
-        alike = pinned or {number for number, _, s in held if (named[number] == wanted if by_name else s == shape)}
+        alike = pinned or {
+            number for number, _, each in held if (named[number] == wanted if by_name else each.shape == shape)
+        }
         if not alike and (plain or shape in elsewhere):
             continue  # it optimizes other parameters
-        own = {name: other for number, name, other in held if number in alike}
-        certain = by_name or pinned or of_model.count(shape) == 1
-        if len(alike) != 1 or not certain or not own.keys() <= MOMENTS or {*own.values()} - {shape}:
+        certain = by_name or pinned or (of_model[shape] == 1 and not of_others[shape])
+        moments = {(*at_state, number, name): each for number, name, each in held if number in alike}
+        if len(alike) != 1 or not (certain and means and {*map(form, moments.values())} <= {(shape, True)}):
             return None
-        moments = {(*at_state, *alike, name): at(tree.root, (*at_state, *alike, name)) for name in own}
-        if not all(moment.is_floating_point() for moment in moments.values()):
-            return None
-        found |= {each: resized_moment(moment, change, edit) for each, moment in moments.items()}
+        found |= {each: resized_moment(moment, change, edit, known[each[-1]]) for each, moment in moments.items()}
     return found
 
 
-def moments_of(tree: Tree, optimizer: Place) -> Iterator[tuple[Any, Any, tuple[int, ...]]]:
-    """Yields, for each tensor that an optimizer keeps, its parameter's number or name, its own name, and its shape."""
+def moments_of(tree: Tree, optimizer: Place) -> Iterator[tuple[Any, Any, Tensor]]:
+    """Yields each tensor that an optimizer keeps, after its parameter's number or name, and its own name."""
     for place, each in leaves(tree.optimizers[optimizer]["state"]):
         if isinstance(each, Tensor) and each.ndim:
-            yield place[0], place[1] if len(place) == 2 else joined(place[1:]), tuple(each.shape)
+            yield place[0], place[1] if len(place) == 2 else joined(place[1:]), each
 
 
-def resized_moment(moment: Tensor, change: TableChange, edit: Edit) -> Tensor:
+def resized_moment(moment: Tensor, change: TableChange, edit: Edit, start: float) -> Tensor:
+    """Returns a table's moment in the new size. start: its value for rows that are new or changed."""
     size = next(each for each in edit.target.changes if each.table.key == change.key)
-    old = size.table.layout.rows_in(moment)
-    new = old.new_zeros(size.layout.rows(size.length), old.shape[-1])
-    kept = change.kept if change.leading else 0
-    new[:kept] = old[:kept]
-    return size.layout.stored(new, like=moment)
+    centred = any(axis.relative and axis.signed for axis in size.layout.axes)
+
+    def placed(rows: Tensor, length: int | tuple[int, ...]) -> Tensor:
+        padding, sizes = [0, 0], (length,) if isinstance(length, int) else length
+        for old, new in zip(reversed(rows.shape[:-1]), reversed(sizes), strict=True):
+            first = (new - old) // 2 if centred else 0
+            padding += [first, new - old - first]
+        return functional.pad(rows, padding, value=math.nan)
+
+    moved = (size.resized(change.before, placed), change.after, size.resized(moment, placed))
+    as_bytes = {"memory_format": torch.contiguous_format}  # rows of one number too
+    before, after, rows = (size.layout.rows_in(each).detach().clone(**as_bytes) for each in moved)
+    kept = (before.view(torch.uint8) == after.view(torch.uint8)).all(dim=1, keepdim=True)
+    return size.layout.stored(torch.where(kept, rows, start), like=moment)
