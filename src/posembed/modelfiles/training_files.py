@@ -89,13 +89,14 @@ class Tree:
                 if (name := ".".join(parts[end:])) in of_model:
                     found.setdefault(".".join(parts[:end]), {})[of_model[name]] = place
             inner = dict(children(value))
-            if [*inner] == [*range(len(inner))] and all(map(is_weight, inner.values())):
+            if inner and [*inner] == [*range(len(inner))] and all(map(is_weight, inner.values())):
                 kinds = [form(each) for each in inner.values()]
                 keys = [key for key in untied if form(model[key]) in kinds]
                 if [form(model[key]) for key in keys] == kinds:
                     found[joined(place)] = {key: (*place, index) for index, key in enumerate(keys)}
         held = {name: {key: at(self.root, place) for key, place in found[name].items()} for name in found}
-        return {name: found[name] for name, tensors in held.items() if agree(shapes(model), shapes(tensors))}
+        own = shapes(model)
+        return {name: found[name] for name, tensors in held.items() if agree(own, shapes(tensors))}
 
     @cached_property
     def others(self) -> dict[Place, Any]:

@@ -277,7 +277,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     trained, sized = Counter(sizes.values()), {(named[number], shape) for number, shape in sizes.items()}
     if trained <= of_others and not trained <= of_model:
         return found  # it optimizes another network
-    by_name = sized <= model and not sized <= others
+    by_name = {*named.values()} <= {key for key, _ in model} and sized <= model and not (sized and sized <= others)
     means = all(known.get(name) is not None for _, name, _ in held)
     plain = by_name or (means and {tuple(each.shape) for *_, each in held} <= of_model.keys() | of_others.keys())
     elsewhere = {each.shape for other in tree.optimizers if other != place for *_, each in moments_of(tree, other)}
@@ -286,9 +286,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
         pinned = {
             each[len(at_state)] for each, key in masters.items() if key == change.key and within(each, [at_state])
         }
-        alike = pinned or {
-            number for number, _, each in held if (named[number] == wanted if by_name else each.shape == shape)
-        }
+        alike = pinned or {one for one, _, each in held if (named[one] == wanted if by_name else each.shape == shape)}
         if not alike and (plain or shape in elsewhere):
             continue  # it optimizes other parameters
         certain = by_name or pinned or (of_model[shape] == 1 and not of_others[shape])
