@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import enum
 import io
+import json
 import os
 import pickle
 import shutil
@@ -211,12 +212,16 @@ def test_files_of_torch_save_beside_the_shards(folder: Path, tmp_path: Path) -> 
     meta = {"hyper_parameters": {"block_size": ROWS, "lr": 0.1}, "epoch": 3, "best": torch.tensor(2.5)}
     torch.save(meta, folder / "meta.pt")
     torch.save({"seen": 5}, folder / "data.pt")
+    for name in ("config.json", "tokenizer_config.json"):
+        (folder / name).write_text(json.dumps({"n_positions": ROWS, "vocab_size": 30}))
     weights = Model(ROWS).state_dict()
     torch.save({"averaged": weights}, folder / "swa.pt")
     torch.save(Model(ROWS), folder / "whole.pt")
     said = resize_checkpoint(folder, tmp_path / "new", length=40)
     assert said.left_out == {"whole.pt": "it may hold the old table"}
     assert "old: meta.pt.hyper_parameters.block_size: 16 -> 40" in map(repr, said.settings)
+    assert json.loads((tmp_path / "new" / "config.json").read_text()) == {"n_positions": 40, "vocab_size": 30}
+    assert (tmp_path / "new" / "tokenizer_config.json").read_text() == (folder / "tokenizer_config.json").read_text()
     new = torch.load(tmp_path / "new" / "meta.pt", weights_only=True)
     assert new == {**meta, "hyper_parameters": {"block_size": 40, "lr": 0.1}}
     assert (tmp_path / "new" / "data.pt").read_bytes() == (folder / "data.pt").read_bytes()

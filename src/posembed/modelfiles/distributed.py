@@ -3,7 +3,7 @@
 The file ``.metadata`` lists the entries and, for each piece of an entry, its file, start and length. A piece is a whole
 file of ``torch.save`` inside another file, and holds a block of a tensor or any other value. A tensor is read only when
 its values are needed. A copy keeps the pieces of unchanged entries byte for byte. A file of ``torch.save`` beside them,
-such as Lightning's ``meta.pt``, is one more entry, with the file's name.
+such as Lightning's ``meta.pt``, is one more entry, with the file's name, and so is a file of settings.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from torch import Tensor
 from posembed.errors import CheckpointError
 from posembed.files import reason
 from posembed.modelfiles.folders import PICKLES, refuse_link_outside
+from posembed.modelfiles.json_files import json_text, read_json
 from posembed.modelfiles.pickles import load_without_running, save, tree_in
 from posembed.modelfiles.raw_files import copy_bytes, copy_file, create, open_file, read_bytes, write_all
 from posembed.modelfiles.training_files import FLAT, Place, Tree, at, replaced
@@ -33,6 +34,7 @@ from posembed.torch_internals import storage_info
 
 METADATA = ".metadata"
 LARGEST_METADATA = 2**28
+SETTINGS = ("config.json", "params.json", "model_args.json")
 PARTS = {"state_dict_metadata", "planner_data", "storage_data", "storage_meta", "version"}
 ZIP = b"PK\3\4"
 INERT = re.compile(r"torch\.distributed\.checkpoint\.(metadata|filesystem)|pathlib(\._local)?")
@@ -162,9 +164,10 @@ def read_distributed(root: Path) -> tuple[Tree, tuple[Path, ...]]:
             if inside.setdefault(entry.place[-1], value := entry.read()) is not value:
                 raise ValueError(f"{name!r} is there twice")
     for path in sorted(root.iterdir()):
-        if path.suffix in PICKLES and path.is_file() and not path.is_symlink() and path.name not in contents:
+        read = load_without_running if path.suffix in PICKLES else read_json if path.name in SETTINGS else None
+        if read and path.is_file() and not path.is_symlink() and path.name not in contents:
             with suppress(CheckpointError):  # it needs code, or is no whole file: a copy leaves it out
-                contents[path.name] = load_without_running(path)
+                contents[path.name] = read(path)
                 files.append(path)
     return tree_in(root, contents), tuple(files)
 
@@ -275,7 +278,7 @@ def write_distributed(place: Path, root: Path, tree: Tree, changes: Mapping[Plac
             copy_file(root / name, place / name)
         elif name in new:
             with create(place / name) as file:
-                save(new[name], file)
+                write_all(file, json_text(new[name]).encode()) if name in SETTINGS else save(new[name], file)
     places = said["planner_data"]
     if places is not None:
         places = {name: each for name, each in places.items() if name in values or name not in entries}
