@@ -37,6 +37,8 @@ BUFFERS: dict[str, Any] = {
     "float_position_ids": lambda length: torch.arange(length, dtype=torch.float16)[None],  # as merged files have them
     "token_type_ids": lambda length: torch.zeros(1, length, dtype=torch.long),
     "steps": lambda length: torch.arange(length),
+    "column_ids": lambda length: torch.arange(length)[:, None],
+    "floats": lambda length: torch.arange(length, dtype=torch.float32),
     "causal_mask": lambda length: torch.ones(length, length, dtype=torch.bool).tril(),
     "tril": lambda length: torch.ones(1, 1, length, length).tril(),
     "mask": lambda length: torch.full((length, length), float("-inf")).triu(1),
@@ -82,6 +84,21 @@ def test_what_has_that_length_by_chance_stays(other: Tensor, tmp_path: Path) -> 
     resized = posembed.resize_checkpoint(tmp_path / "x.safetensors", out, length=64, table=TABLE)
     assert resized.edit.others == ()
     assert torch.equal(load_file(out)["quantized"], other)
+
+
+def test_whole_numbers_of_that_length_are_named_if_they_stay(tmp_path: Path) -> None:
+    apart = torch.arange(40)[None] - torch.arange(40)[:, None]
+    for buffer in (apart + 39, apart.abs(), torch.randperm(40), torch.randperm(40)[:, None], apart.abs() < 3):
+        save_file(OwnModel(40, "distances", buffer).state_dict(), tmp_path / "x.safetensors")
+        out = tmp_path / "out.safetensors"
+        said = posembed.resize_checkpoint(tmp_path / "x.safetensors", out, length=64, table=TABLE, overwrite=True)
+        assert "distances: looks like a mask or ids, and stays as it is" in said.edit.remarks
+        assert torch.equal(load_file(out)["distances"], buffer)
+    ones = {"norm.weight": torch.ones(40), "norm.bias": torch.zeros(40), "q.weight": torch.eye(40, dtype=torch.int8)}
+    save_file({TABLE: torch.randn(40, WIDTH), **ones}, tmp_path / "x.safetensors")
+    said = posembed.resize_checkpoint(tmp_path / "x.safetensors", out, length=64, table=TABLE, overwrite=True)
+    assert not said.edit.others
+    assert "looks like" not in repr(said)
 
 
 # --- rows that are not finite

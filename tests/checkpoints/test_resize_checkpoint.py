@@ -576,18 +576,19 @@ def test_a_table_under_two_keys_that_load_into_one_is_refused(prefixed: str, tmp
 
 
 @pytest.mark.parametrize("meant", ["encoder", "decoder"])
-def test_two_keys_of_a_pickle_that_share_one_table_are_refused(meant: str, tmp_path: Path) -> None:
+def test_two_keys_that_share_one_table_change_together(meant: str, tmp_path: Path) -> None:
+    """In a file of torch.save because they share memory, and in others because of their values."""
     rows = torch.randn(40, 32)
     keys = [f"{part}.position_embeddings.weight" for part in ("encoder", "decoder")]
-    torch.save({**dict.fromkeys(keys, rows), "token.weight": torch.randn(50, 32)}, tmp_path / "tied.bin")
-    with pytest.raises(posembed.errors.CheckpointError, match="a second time as"):
-        posembed.resize_checkpoint(
-            tmp_path / "tied.bin",
-            tmp_path / "o.safetensors",
-            length=64,
-            table=f"{meant}.position_embeddings.weight",
-        )
-    assert not (tmp_path / "o.safetensors").exists()
+    state = {**dict.fromkeys(keys, rows), "token.weight": torch.randn(50, 32), "decoder.sizes": torch.zeros(40, 32)}
+    torch.save(state, tmp_path / "tied.bin")
+    save_file({key: value.clone() for key, value in state.items()}, tmp_path / "equal.safetensors")
+    for name in ("tied.bin", "equal.safetensors"):
+        out = tmp_path / f"{name}.safetensors"
+        posembed.resize_checkpoint(tmp_path / name, out, length=64, table=f"{meant}.position_embeddings.weight")
+        new = load_file(out)
+        assert all(torch.equal(new[key], torch.cat((rows, rows[:24]))) for key in keys)
+        assert new["decoder.sizes"].shape == (40, 32)
 
 
 def test_a_tokenizer_of_a_part_follows_the_table_of_that_part(tmp_path: Path) -> None:

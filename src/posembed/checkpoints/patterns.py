@@ -21,6 +21,7 @@ from posembed.tables.fill import sinusoidal_table
 from posembed.tables.layout import Axis, TableLayout
 
 NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
+OF_LAYERS = re.compile(r"weight|zero|scale|quant|packed")  # of quantized layers, whose sides may be as long
 NUMBERS_OTHERS = re.compile(r"(\b|_)(cls|class(es)?|labels?|vocab|experts?)_(?!pos)\w+$")
 """Matches the ids of what is not at positions. They count up too."""
 # bfloat16 values deviate by up to 2^-9; learned rows deviate from a pattern by far more than this.
@@ -29,9 +30,9 @@ TOLERANCE = 0.01
 
 def buffers_by_length(
     tensors: Tensors, lengths: Mapping[int, int], tables: Mapping[str, Collection[int]], changed: Collection[str]
-) -> Iterator[tuple[str, Tensor, Tensor]]:
+) -> Iterator[tuple[str, Tensor, Tensor | None]]:
     """Yields (key, before, after) for the ids and masks of a model that cannot be rebuilt. Ids and masks are recognised
-    by their length and pattern.
+    by their length and pattern. after: None for whole numbers of this length without a known pattern, which stay.
 
     lengths: maps old lengths of the tables to new lengths. tables: the old lengths of all tables, by key. changed: the
     keys of those that are resized. A buffer belongs to the table of its length that shares most of its path; a mask,
@@ -39,6 +40,7 @@ def buffers_by_length(
     """
     for key, tensor in tensors.items():
         shape = tuple(tensor.shape)
+        shape = shape[:-1] if shape[-1:] == (1,) else shape  # (N, 1) is a line too
         if key in tables or not shape or (length := lengths.get(shape[-1])) is None:
             continue
         square, ids = len(shape) > 1 and shape[-1] == shape[-2], key.endswith("position_ids")  # also stored as floats
@@ -48,17 +50,21 @@ def buffers_by_length(
         if (not square and NUMBERS_OTHERS.search(key)) or not any(table in changed for table in own):
             continue
         named = NAMED_LIKE_A_BUFFER.search(key) is not None
-        whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
-        if not ids and not (named and square) and not (whole and (square or len(shape) < 3)):
+        whole, line = dtype_name(tensor).startswith(("I", "U", "BOOL")), math.prod(shape) == shape[-1]
+        known = ids or (named and square) or (whole and (square or len(shape) < 3))
+        if not known and not line:
             continue
         old = values_of(tensor)
-        if not named and bool((old == old.flatten()[:1]).all()):
-            continue  # such as the zero points of a quantized layer
-        new = resized_buffer(old, (*shape[:-2], length, length) if square else (*shape[:-1], length))
+        if not (named and known) and bool((old == old.flatten()[:1]).all()):
+            continue  # such as the zero points of a quantized layer, or a norm
+        resized = (*shape[:-2], length, length) if square else (*shape[:-1], length)
+        new = resized_buffer(old.reshape(shape), resized)
         if new is not None:
-            yield key, old, new
-        elif named:
+            yield key, old, new.reshape(*resized, *old.shape[len(shape) :])
+        elif named and known:
             raise CheckpointError(f"{key}: not resized: it has the table's length, but is neither ids nor a mask")
+        elif whole and (square or line) and not OF_LAYERS.search(key):
+            yield key, old, None
 
 
 def around(table: str) -> str:

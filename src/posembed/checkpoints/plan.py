@@ -48,7 +48,7 @@ from posembed.checkpoints.responses import size_fields, with_field
 from posembed.checkpoints.sources.base import shapes_of
 from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of
 from posembed.errors import ArgumentError, CheckpointError
-from posembed.modelfiles.safetensors import AnyTensor, values_of
+from posembed.modelfiles.safetensors import AnyTensor, dtype_name, values_of
 from posembed.tables.layout import are_sides
 from posembed.tables.resize import changed_axes, leading_rows_kept, takes
 from posembed.tables.resize_methods import TEXT, kernels_of, resample_patches
@@ -99,6 +99,7 @@ class Edit:
     fields: the config fields that change, with their new values.
     checks: what runs of the model showed, in sentences.
     image_tokens: the numbers of image features that the model inserts into its text, before and after, if known.
+    unchanged: in a file without a config, the tables that are understood and stay.
     """
 
     target: Target
@@ -109,6 +110,7 @@ class Edit:
     fields: Mapping[ConfigField, Any] = field(default_factory=dict)
     checks: tuple[str, ...] = ()
     image_tokens: tuple[int, int] | None = None
+    unchanged: tuple[PositionTable, ...] = ()
 
     @property
     def tensors(self) -> dict[str, Tensor | None]:
@@ -149,7 +151,7 @@ def plan_edit(
         target = target_of(found, size, table, config)
     if prove and found.model is None:
         raise CheckpointError("--prove (prove=True) runs copies of the model, which no installed library builds")
-    refuse_second_copies(tensors, found, target)
+    target = with_second_copies(tensors, found, target)
     fields = {**target.values, **dict.fromkeys(repeated(found, target), target.value)}
     new_config = None if config is None else changed_config(config, found, target, fields)
     if config is not None and new_config is not None:
@@ -159,14 +161,15 @@ def plan_edit(
             fields |= {ConfigField(path, target.image_size[0]): sizes for path, sizes in tiles}
         new_config = changed_config(config, found, target, fields)
     if found.model is None or new_config is None:
-        buffers = (
-            without_stale(tensors, found, target) if seen is not None else buffers_without_model(tensors, found, target)
-        )
-        others = (*projections(tensors, found, target), *buffers)
+        without = without_stale if seen is not None else buffers_without_model
+        buffers = tuple(without(tensors, found, target))
+        others = (*projections(tensors, found, target), *(each for each in buffers if each.how))
         tables = changed_tables(tensors, target, method)
         by_key = {change.key: (change.before, change.after) for change in tables}
-        checks = tuple(source_of(found.config).said_of_loading(found.config, by_key))
-        return Edit(target, tables, others, new_config, fields=fields, checks=checks)
+        checks = (*source_of(found.config).said_of_loading(found.config, by_key),)
+        checks += tuple(f"{each.key}: looks like a mask or ids, and stays as it is" for each in buffers if not each.how)
+        unchanged = tuple(each for each in found.understood if each.key not in by_key)
+        return Edit(target, tables, others, new_config, fields=fields, checks=checks, unchanged=unchanged)
     source = source_of(found.config)
     try:
         rebuilt = config_object(new_config)
@@ -266,14 +269,29 @@ def target_of(found: Found, size: NewSize, table: str | None, config: Config) ->
     return grid_target(found, size, table, config if found.config is None else found.config.to_dict())
 
 
-def refuse_second_copies(tensors: Tensors, found: Found, target: Target) -> None:
-    """Refuses a table that the files also store under another key, because this second copy would not change."""
-    changed = {change.table.key for change in target.changes}
-    for key in changed:
-        address = address_of(tensors[key])
-        for other in tensors.keys() - changed:
-            if other in aliases(key, found.model) or (address and address == address_of(tensors[other])):
+def with_second_copies(tensors: Tensors, found: Found, target: Target) -> Target:
+    """Adds the other keys of a table in a file without a config. Refuses a table that other files also store under
+    another key, because this second copy would not change."""
+    changes = {change.table.key: change for change in target.changes}
+    for key, change in list(changes.items()):
+        native = change.table.found_by in ("name", "settings")
+        for other in [other for other in tensors if other not in changes]:
+            tied = is_tied(tensors[key], tensors[other], by_value=native and change.table.kind == "learned")
+            if tied and native:
+                changes[other] = replace(change, table=replace(change.table, key=other))
+            elif tied or other in aliases(key, found.model):
                 raise CheckpointError(f"{key}: the files store this table a second time as {other}; save only one copy")
+    return replace(target, changes=tuple(changes.values()))
+
+
+def is_tied(one: AnyTensor, other: AnyTensor, *, by_value: bool) -> bool:
+    """Whether two tensors share memory. by_value: whether equal values are enough, in files that do not say so."""
+    if not by_value or type(one) is Tensor:
+        return address_of(one) == address_of(other) is not None
+    if tuple(one.shape) != tuple(other.shape):
+        return False
+    old, new = values_of(one).double(), values_of(other).double()  # torch.equal knows no float8
+    return dtype_name(one) == dtype_name(other) and torch.equal(old, new) and bool((old != old.flatten()[0]).any())
 
 
 def address_of(tensor: AnyTensor) -> tuple[int, torch.Size] | None:
@@ -403,7 +421,7 @@ def buffers_without_model(tensors: Tensors, found: Found, target: Target) -> Ite
         for table in found.tables
     }
     for buffer in buffers_by_length(tensors, lengths, tables, [change.table.key for change in target.changes]):
-        yield TensorChange(*buffer, SAME_PATTERN)
+        yield TensorChange(*buffer, "" if buffer[-1] is None else SAME_PATTERN)
     of_grid = (each for each in target.changes if len(each.layout.axes) > 1 and each.layout.axes[0].relative)
     for old, new in dict.fromkeys((each.table.layout.axes, each.layout.axes) for each in of_grid):
         for buffer in buffers_of_windows(tensors, old, new):
