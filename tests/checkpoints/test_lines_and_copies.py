@@ -298,3 +298,37 @@ def test_paths_and_times_are_settings(tmp_path: Path) -> None:
         (ArgumentError, CheckpointError), match=r"numpy's arrays; make tensors of them with torch\.from_numpy"
     ):
         resized(tmp_path, numpy, length=40)
+
+
+def test_only_the_named_one_of_two_equally_long_tables_changes(tmp_path: Path) -> None:
+    """With the setting that its name belongs to, as in x-transformers, fairseq and Whisper."""
+    both = {**gpt(16, prefix="encoder."), **gpt(16, 1, prefix="decoder.")}
+    pairs = [("enc_max_len", "dec_max_len"), ("max_source_positions", "max_target_positions")]
+    for first, second in (*pairs, ("n_audio_ctx", "n_text_ctx")):
+        for name, own in (("encoder", first), ("decoder", second)):
+            settings = {first: 16, second: 16}
+            said, new = resized(tmp_path, {"model": both, "args": settings}, length=40, table=f"{name}.wpe.weight")
+            assert new["args"] == {**settings, own: 40}, said
+            lengths = {key: len(new["model"][f"{key}.wpe.weight"]) for key in ("encoder", "decoder")}
+            assert lengths == {"encoder": 16, "decoder": 16, name: 40}
+    for settings in ({"max_len": 16}, {"max_len": 16, "block_size": 16}):
+        file = {"model": both, "args": settings}
+        with pytest.raises(
+            CheckpointError, match=r"args.max_len: may be the length of encoder.* or of decoder.*--keep"
+        ):
+            resized(tmp_path, file, length=40, table="encoder.wpe.weight")
+        _, new = resized(tmp_path, file, length=40, table="encoder.wpe.weight", keep=["args.max_len"])
+        assert new["args"] == {**dict.fromkeys(settings, 40), "max_len": 16}
+        assert len(new["model"]["decoder.wpe.weight"]) == 16
+
+
+def test_settings_of_images_stay_with_a_text_of_equal_length(tmp_path: Path) -> None:
+    state = {"text.pos_emb": torch.randn(16, DIM), "text.tok_emb.weight": torch.randn(30, DIM)}
+    state |= {"visual.pos_embed": torch.randn(1, 16, DIM), "visual.conv1.weight": torch.randn(DIM, 3, 4, 4)}
+    args = {"text": {"context_length": 16}, "vision": {"image_size": 16, "seq_len": 16}}
+    _, new = resized(tmp_path, {"model": state, "args": args}, length=40)
+    assert new["args"] == {**args, "text": {"context_length": 40}}
+    said, new = resized(tmp_path, {"model": state, "args": args}, image_size=32)
+    assert new["args"] == {**args, "vision": {"image_size": 32, "seq_len": 16}}
+    assert "args.vision.seq_len: looks like a setting of the old size" in said
+    assert "context_length" not in said

@@ -802,3 +802,46 @@ def test_numbers_among_the_tensors_follow_in_every_format(tmp_path: Path) -> Non
             assert set(tensors) == set(held)
     resize_checkpoint(tmp_path / "old.safetensors", tmp_path / "kept.safetensors", length=40, keep=["context_length"])
     assert load_file(tmp_path / "kept.safetensors")["context_length"] == ROWS - 2
+
+
+def test_vocabularies_counts_and_states_are_no_settings(tmp_path: Path) -> None:
+    """Neither do they say how many rows are reserved. The settings of a data loader are settings."""
+    words = [f"word{i}" for i in range(ROWS - 2)] + ["len", "possible", "max_len"]
+    others = {
+        "char_to_ix": {word: at for at, word in enumerate(words)},
+        "known": {"<pad>": 0, "pos": ROWS, "len": ROWS - 2},
+        "stoi": {"len": ROWS, "context": ROWS - 2},
+        "label2id": {"pos": ROWS},
+        "dataloader": {"pos": ROWS, "rank": b"abc"},
+        "lr_scheduler": {"cycle_len": ROWS, "lr": 0.5},
+        "metrics": {"len": ROWS, "loss": 0.5},
+    }
+    settings = {"block_size": ROWS, "possible": ROWS, "calendar": ROWS, "avg_len": ROWS, "post": ROWS}
+    settings |= {"dataloader": {"max_len": ROWS}}
+    for args in ({}, settings):
+        said, new = resized(tmp_path, {"model": weights(), **others, "args": args}, length=40)
+        assert {name: new[name] for name in others} == others
+        changed = {"block_size": 40, "dataloader": {"max_len": 40}} if args else {}
+        assert new["args"] == {**args, **changed}
+        assert new["model"]["wpe.weight"].shape == (40, DIM)
+        assert "looks like" not in repr(said)
+
+
+def test_settings_with_an_old_size_follow_or_are_named(tmp_path: Path) -> None:
+    line = {"max_token_len": ROWS, "max_seq": ROWS, "run": {"max_len": {"value": ROWS}}, "max-len": ROWS}
+    held = {"n_ctx": torch.tensor([ROWS]), "ctx": (ROWS, ROWS), "text_len": torch.tensor(float(ROWS))}
+    said, new = resized(tmp_path, {"model": unmasked(), "args": line | held}, length=40)
+    longer = {"max_token_len": 40, "max_seq": 40, "run": {"max_len": {"value": 40}}, "max-len": 40}
+    assert_same(new["args"], longer | held)
+    named = [remark.partition(":")[0] for remark in said.beside.remarks]
+    assert named == [f"args.{name}" for name in held]
+    rows = {"seq_len": 17, "n_positions": 17, "max_position_embeddings": 17, "seq_length": 16}
+    of_video = {"num_frames": 4, "clip_len": 4, "img_size": 32}
+    for state, args, size, stay in (
+        (vit(4), {"img_size": 64, **rows}, {"image_size": 96}, rows),
+        (unmasked(), {"block_size": ROWS}, {"grid": (4, 8), "old_grid": (4, 4)}, {"block_size"}),
+        (VIDEO, of_video, {"old_grid": (2, 4, 4), "frames": 8}, {"clip_len"}),
+    ):
+        said, new = resized(tmp_path, {"model": state, "args": args}, **size)
+        assert {remark.partition(":")[0] for remark in said.beside.remarks} == {f"args.{name}" for name in stay}
+        assert {name: new["args"][name] for name in stay} == {name: args[name] for name in stay}

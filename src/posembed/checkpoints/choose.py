@@ -393,8 +393,9 @@ def tables_to_name(tables: Sequence[FoundTable]) -> str:
 
 
 def companions(found: Found, table: FoundTable, option: Option | None = None) -> list[FoundTable]:
-    """Returns the other tables that share a config field with this table. With an option, only its own field counts."""
-    fields = fields_of(table, option)
+    """Returns the other tables that share a config field with this table. With an option, only its own field counts. In
+    one file, another table in a line may have this length by chance."""
+    fields = set() if option is TEXT and table.found_by == "settings" else fields_of(table, option)
     return [other for other in found.tables if fields & fields_of(other) and other.key != table.key]
 
 

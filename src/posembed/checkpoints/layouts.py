@@ -58,7 +58,7 @@ LINE_OR_GRID = (
     "its rows may be positions in a line or the cells of a grid; in one file, --length or --grid says which, and "
     "--old-grid that of a grid that is not square"
 )
-A_GUESS = "found by its name and shape alone; to resize it, name it with --table (table=...)"
+A_GUESS = "found by its name and shape alone; a resize may have to name it with --table (table=...)"
 NO_TYPE = (
     "found by its name and shape alone, because neither config.json nor the keys say what model this is; pass "
     "--model-type (model_type=...), such as --model-type bert, or name it with --table (table=...)"

@@ -182,7 +182,7 @@ def plan_resize(
 
         def plan(tensors: Tensors) -> Edit:
             on_grid = size.length is None if size.length or size.grid or size.image_size else None
-            found = tables_in(file, tensors, rows, on_grid=on_grid)
+            found = tables_in(file, tensors, rows, on_grid=on_grid, named=how["table"] or "")
             return plan_edit(None, tensors, size, **how, found=found)
 
         edit = plan(checkpoint.tensors)

@@ -84,14 +84,19 @@ def changes_beside(
     if tree is not None:
         keys = {place: key for key, place in tree.places(tree.model).items()}
     sizes = {
-        joined(place): (place, value, new)
-        for place, value, new in changed_sizes(file, edit)
+        joined(place): (place, value, new, other)
+        for place, value, new, other in changed_sizes(file, edit)
         if optimizer is not None or place in keys
     }
     if unknown := [name for name in keep if name not in sizes]:
         would = ", ".join(sizes) or "none"
         raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
-    for place, value, new in (size for name, size in sizes.items() if name not in keep):
+    unsure = {name: other for name, (*_, other) in sizes.items() if other}
+    if unsure and unsure.keys().isdisjoint(keep):  # who keeps one of them has seen the others
+        both = "may be the length of {} or of {}; pass --keep (keep=...), or resize both tables without --table"
+        name, other = next(iter(unsure.items()))
+        raise CheckpointError(f"{name}: {both.format(edit.target.table.key, other)}")
+    for place, value, new, _ in (size for name, size in sizes.items() if name not in keep):
         values[place] = renewed(value, new, f"{file.path}: {joined(place)}")
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(values[place])))
     if tree is None or optimizer is None:
@@ -121,16 +126,18 @@ def changes_beside(
         values |= {place: after[key] for key, place in places.items() if key in after}
     values = {place: new for place, new in values.items() if not within(place, dropped)}
     values |= dict.fromkeys(dropped, DROPPED)
+    grids = {each.key for each in edit.unchanged if edit.target.image_size and each.layout.grid}
     like = {
         "a table of the old size": [*like_tables, *rotations(tree, edit)],
         "a table of another model": namesakes(tree, edit),
+        "a table of another image": [place for place, key in keys.items() if key in grids],
         "a setting of the old size": unchanged_sizes(tree, edit),
     }
     remarks = [
         f"{joined(place)}: looks like {what}, and stays as it is"
         for what, places in like.items()
         for place in places
-        if not within(place, values) and not any(within(each, [place]) for each in values)
+        if joined(place) not in keep and not within(place, values) and not any(within(each, [place]) for each in values)
     ]
     alone = size.image_size is not None and size.patch_size is None
     old = edit.target.image_size[0] if alone and edit.target.image_size else None

@@ -26,17 +26,16 @@ from posembed.checkpoints.layouts import (
     guessed_grid,
     projection_beside,
 )
-from posembed.checkpoints.native.sizes import AXES, LINES, field_of, kind_of, name_of, plain, sides, sizes_in
+from posembed.checkpoints.native.sizes import AXES, LINES, field_of, kind_of, nearness, pads, plain, sides, sizes_in
 from posembed.checkpoints.patterns import index_of
 from posembed.checkpoints.position_tables import Cells, ConfigField, Found, FoundTable, PositionTable, Size, Tensors
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.safetensors import values_of
-from posembed.modelfiles.training_files import Place, nodes
+from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
 from posembed.tables.modules import is_table_name, parent
 
-PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 AFTER_PADDING = 2
 """The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
 TWO_READINGS = (
@@ -67,11 +66,11 @@ class Rows:
 AS_FOUND = Rows()
 
 
-def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, *, on_grid: bool | None = None) -> Found:
+def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | None = None, named: str = "") -> Found:
     """Returns the tables of a file, with the layouts that the user states or the settings confirm. on_grid: whether the
-    user asks for the size of a grid; None for any table."""
-    found, sizes, everything = find_tables(None, tensors), sizes_in(file), nodes(file.tree.root if file.tree else {})
-    pads = any(type(value) is int and value == 1 and PADDING.search(name_of(place)) for place, value in everything)
+    user asks for the size of a grid; None for any table. named: the table that the user names."""
+    found = find_tables(None, tensors)
+    sizes = dict(sorted(sizes_in(file).items(), key=lambda size: -nearness(size[0], named)))
     by_key = {table.key: in_line_or_grid(table, sizes, on_grid) for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
@@ -84,7 +83,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, *, on_grid: bool |
         tables=tuple(
             with_cells(table, along, sizes, tensors)
             if isinstance(table, PositionTable) and table.layout.axes
-            else as_set(table, sizes, pads=pads, given=rows != AS_FOUND)
+            else as_set(table, sizes, pads=pads(file.tree), given=rows != AS_FOUND)
             for table in tables
         ),
     )
@@ -297,10 +296,13 @@ def with_cells(
         return table
     image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)
     if image and not window and (stated := stated_grids(table, sizes, tensors)):
-        fits = next((size for cells, size in stated.items() if cells == (grid["height"], grid["width"])), None)
+        here, of_others = (grid["height"], grid["width"]), [each.layout.grid for each in tables]
+        times = {cells: here[0] // cells[0] for cells in stated if cells == here or cells in of_others}
+        fits = next((cells for cells, n in times.items() if here == (n * cells[0], n * cells[1])), None)
         if fits is None:
             return table  # the patches overlap, or the images of the settings are not those that are cut into patches
-        image = fits
+        image = stated[fits]
+        strides |= {name: Fraction(strides[name], times[fits]) for name in IMAGE_AXES}  # in MAE's decoder, also smaller
     elif projection and tensors[projection].shape[1] == 1 and len({*grid.values()}) == len(grid) == 2 and not window:
         return table  # a spectrogram, whose patches may overlap (AST)
     fields = {}

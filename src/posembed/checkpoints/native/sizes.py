@@ -16,16 +16,16 @@ from torch import Tensor
 
 from posembed.checkpoints.plan import Edit
 from posembed.checkpoints.position_tables import ConfigField, Size, pair
-from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES, WINDOWED
+from posembed.checkpoints.responses import OTHER_SIZES, WINDOWED
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import WeightFile
 from posembed.modelfiles.safetensors import values_of
-from posembed.modelfiles.training_files import Place, Tree, nodes
+from posembed.modelfiles.training_files import Place, Tree, joined, nodes
 from posembed.tables.layout import IMAGE_AXES
 
 SIZES = {
     "image_size": re.compile(r"im(age|g)_?(size|sz|res)|(^|_)im_?(size|sz)|input_(size|res)|resolution"),
-    "num_frames": re.compile(r"frames"),
+    "num_frames": re.compile(r"(^|_)(n|num)?frames(_|$)"),
     "patch_size": re.compile(r"^patch_?size$"),
     "num_queries": re.compile(r"^num_(object_)?queries$"),
     "grid_size": re.compile(r"grid_?size"),
@@ -35,11 +35,21 @@ SIZES = {
 }
 """For each kind of size, the usual name of its setting, and a pattern that matches its names."""
 AXES = ("time", *IMAGE_AXES)
-HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-NO_LENGTH = re.compile(
-    r"hop|^win_|positive|word|pred|queue|dataset|silen|challen|compos|purpos|depos|dispos|expos|label|valid"
+HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-/ ]+")
+LENGTH = re.compile(
+    r"(^|_)((n|max|min|seq|ctx|te?xt|src|tgt)*(pos|position(s|al)?|len(s|gths?)?|ctx|context)|block_?size|max_?seq)(_|$)"
 )
-"""Matches settings whose names hold "len" or "pos", but which say nothing about a table."""
+"""Matches names with a word that means a length."""
+NO_LENGTH = re.compile(r"hop|^win_|word|pred|queue|dataset|label|valid|(^|_)(avg|mean|acc)(_|$)")
+"""Matches names of lengths that say nothing about a table."""
+OF_STATES = re.compile(
+    r"sched|loader|sampler|metric|results?$|loops?$|callback|counts?$|vocab|^[si]to[is]|2i|_index$|class_to"
+)
+"""Matches the names of vocabularies, counts and states of a training loop, beside the weights."""
+PART = re.compile(r"(?<![a-z])(?:(enc(?!oding)|src|source|audio)|(dec|tgt|target|te?xt)|(vis|ima?g))")
+"""Matches the names of a model's parts: an encoder (Whisper's hears sounds), a decoder (of texts), one for images."""
+PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
+MOST_NUMBERS = 100  # of one group of settings
 LINES = ("", "num_frames", "position_size")
 """The kinds of settings that may be the length of a table of positions in a line. "" stands for no kind."""
 FEW_NUMBERS = 3
@@ -49,8 +59,9 @@ STAYS = "--keep (keep=...) leaves it as it is"
 
 
 def name_of(place: Sequence[Any]) -> str:
-    """Returns the name of a setting in snake case: img_size for IMG_SIZE, imgSize and the key visual.img_size."""
-    return HUMP.sub("_", str(place[-1]).rpartition(".")[2]).lower() if place else ""
+    """Returns the name of a setting in snake case: img_size for IMG_SIZE, visual.img_size and img_size.value."""
+    names = [str(each) for each in place if each != "value"]
+    return HUMP.sub("_", names[-1].rpartition(".")[2]).lower() if names else ""
 
 
 def kind_of(place: Sequence[Any]) -> str:
@@ -61,19 +72,46 @@ def kind_of(place: Sequence[Any]) -> str:
 def sizes_in(file: WeightFile) -> dict[Place, Any]:
     """Returns, by place, the settings and the small tensors of a file that may be a length or an image size."""
     few = (((key,), tensor) for key, tensor in file.tensors.items() if math.prod(tensor.shape) <= FEW_NUMBERS)
-    held = ((place, values_of(tensor)) for place, tensor in few) if file.tree is None else nodes(file.tree.root)
-    return {place: value for place, value in held if is_size(place, value)}
+    held = ((place, values_of(tensor)) for place, tensor in few) if file.tree is None else settings_in(file.tree)
+    return {place: value for place, value in held if may_be_size(place) and sides(value) is not None}
 
 
-def is_size(place: Place, value: Any) -> bool:
-    """Whether a value may be a length, or a size (height, width), judged by its name and its type."""
-    return may_be_size(place) and sides(value) is not None
+def settings_in(tree: Tree | None) -> Iterator[tuple[Place, Any]]:
+    return nodes(tree.root if tree else {}, without=holds_no_settings)
+
+
+def pads(tree: Tree | None) -> bool:
+    return any(type(value) is int and value == 1 and PADDING.search(name_of(at)) for at, value in settings_in(tree))
+
+
+def holds_no_settings(place: Place, value: Any) -> bool:
+    """Whether a value is a dictionary that is a vocabulary, counts things, or is the state of a training loop."""
+    held = value if isinstance(value, Mapping) else {}
+    if len(place) == 1 and held and OF_STATES.search(name_of(place)):
+        return True
+    if not held or any(type(each) is not int for each in held.values()):
+        return False
+    in_order = len(held) > FEW_NUMBERS and {*held.values()} in ({*range(at, at + len(held))} for at in (0, 1))
+    return in_order or len(held) > MOST_NUMBERS or any(re.search(r"(?a)[^\w./ -]", str(key)) for key in held)
 
 
 def may_be_size(place: Place) -> bool:
     name = name_of(place)
-    other = OTHER_SIZES.search(name) or NO_LENGTH.search(name)
-    return not other and bool(LENGTH_LIKE.search(name) or kind_of(place))
+    other = OTHER_SIZES.search(name.replace("token_len", "")) or NO_LENGTH.search(name)
+    return not other and bool(LENGTH.search(name) or kind_of(place))
+
+
+def nearness(place: Place, *keys: str) -> int:
+    """Returns how many parts of a model the names of a setting and of one of the tables share: enc_len, encoder.wpe."""
+    names = (HUMP.sub("_", name).lower() for name in (joined(place), *keys))
+    of_setting, *of_tables = ({each.lastindex for each in PART.finditer(name)} for name in names)
+    return max((len(of_setting & each) for each in of_tables), default=0)
+
+
+def nearer(place: Place, edit: Edit) -> int:
+    """Returns 1 or more if a setting belongs to a table that changes, -1 or less if to another, and 0 if to any."""
+    own, others = ([each.key for each in tables] for tables in (edit.tables, edit.unchanged))
+    return nearness(place, *own) - nearness(place, *others)
 
 
 def plain(value: Any) -> Any:
@@ -112,9 +150,11 @@ def in_list(value: Sequence[Any]) -> slice:
     return slice(0, 2) if channels_last else slice(-2, None)
 
 
-def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tuple[int, ...]]]:
-    """Yields (place, value, new size) for each setting that holds an old size."""
+def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tuple[int, ...], str]]:
+    """Yields (place, value, new size, key) for each setting that holds an old size and does not belong to another
+    table. key: another table in a line that stays, to which the setting may belong as well, or ""."""
     lengths, changed = new_sizes(edit)
+    lines = {each.key: {pair(each.rows), pair(each.length)} for each in edit.unchanged if not each.layout.axes}
     for place, value in sizes_in(file).items():
         kind, number = kind_of(place), plain(value)
         whole = tuple(number) if isinstance(number, list) else None
@@ -122,8 +162,9 @@ def changed_sizes(file: WeightFile, edit: Edit) -> Iterator[tuple[Place, Any, tu
         one = number[0] if isinstance(value, list | tuple) and len(value) == 1 else number
         if size is None and kind in LINES and type(one) is int:
             size = pair(lengths.get(one))
-        if size:
-            yield place, value, size
+        near = nearer(place, edit) if kind in LINES else 1
+        if size and near >= 0:
+            yield place, value, size, next((key for key in lines if not near and sides(value) in lines[key]), "")
 
 
 def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[int, ...] | None]]:
@@ -148,20 +189,26 @@ def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[i
 
 
 def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
-    """Yields the places of size settings with the old size in a form that is not updated, such as "224x224", and of
-    image sizes whose new value is not known. Settings that change may be among them."""
-    lengths, changed = new_sizes(edit)
+    """Yields the places of settings with the old size in a form that is not updated, such as "224x224", of the number
+    of rows of a grid, and of image sizes whose new value is not known. Settings that change may be among them."""
+    _, changed = new_sizes(edit)
     kinds, image = {kind for kind, _ in changed}, edit.target.image_size
-    for place, value in nodes(tree.root):
-        if isinstance(value, str | float) and may_be_size(place) and str(value).removesuffix(".0") in map(str, lengths):
-            yield place
-        if not (kind := kind_of(place)) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
+    old = {frames[0] for kind, frames in changed if kind == "num_frames"}
+    old |= {size for change in edit.target.changes for size in (change.table.rows, change.table.length)}
+    others = {size for each in edit.unchanged for size in (each.rows, each.length)}
+    of_grid = any(kind == "grid_size" and len(each) == 2 for kind, each in changed)
+    for place, value in settings_in(tree):
+        if not may_be_size(place) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
             continue
-        text = "" if sides(value) else str(value)
-        numbers = set(map(int, re.findall(r"\d+", text))) if len(text) < LONGEST_SIZE else set()
-        unknown = not text and kind == "image_size" and kind not in kinds and "grid_size" in kinds
+        kind, text = kind_of(place), str(value.tolist() if isinstance(value, Tensor) else value)
+        numbers = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", text)} if len(text) < LONGEST_SIZE else set()
+        plainly = kind in LINES and len(numbers) == 1 and re.fullmatch(r"[\d.,()[\] ]+", text)
+        if plainly and numbers <= old and (numbers.isdisjoint(others) or nearer(place, edit) >= 0):
+            yield place
+        unknown = sides(value) and kind == "image_size" and kind not in kinds and of_grid
         unknown = unknown and (image is None or image[0] != image[1])
-        if unknown or any(kind == other and numbers >= {*old} for other, old in changed if old):
+        same = not sides(value) and any(kind == other and numbers >= {*each} for other, each in changed if each)
+        if unknown or same:
             yield place
 
 
