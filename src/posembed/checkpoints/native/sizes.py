@@ -42,9 +42,7 @@ LENGTH = re.compile(
 """Matches names with a word that means a length."""
 NO_LENGTH = re.compile(r"hop|^win_|word|pred|queue|dataset|label|valid|(^|_)(avg|mean|acc)(_|$)")
 """Matches names of lengths that say nothing about a table."""
-OF_STATES = re.compile(
-    r"sched|loader|sampler|metric|results?$|loops?$|callback|counts?$|vocab|^[si]to[is]|2i|_index$|class_to"
-)
+OF_STATES = re.compile(r"sched|loader|sampler|metric|results?$|loops?$|callback|counts?$|vocab|[si]to[is]|2i|_index$")
 """Matches the names of vocabularies, counts and states of a training loop, beside the weights."""
 PART = re.compile(r"(?<![a-z])(?:(enc(?!oding)|src|source|audio)|(dec|tgt|target|te?xt)|(vis|ima?g))")
 """Matches the names of a model's parts: an encoder (Whisper's hears sounds), a decoder (of texts), one for images."""
@@ -191,12 +189,12 @@ def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[i
 def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     """Yields the places of settings with the old size in a form that is not updated, such as "224x224", of the number
     of rows of a grid, and of image sizes whose new value is not known. Settings that change may be among them."""
-    _, changed = new_sizes(edit)
-    kinds, image = {kind for kind, _ in changed}, edit.target.image_size
+    changed, image = new_sizes(edit)[1], edit.target.image_size
     old = {frames[0] for kind, frames in changed if kind == "num_frames"}
     old |= {size for change in edit.target.changes for size in (change.table.rows, change.table.length)}
     others = {size for each in edit.unchanged for size in (each.rows, each.length)}
-    of_grid = any(kind == "grid_size" and len(each) == 2 for kind, each in changed)
+    kinds = {(kind, len(each or ())) for kind, each in changed}
+    of_grid = ("grid_size", 2) in kinds and ("image_size", 2) not in kinds
     for place, value in settings_in(tree):
         if not may_be_size(place) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
             continue
@@ -205,10 +203,9 @@ def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
         plainly = kind in LINES and len(numbers) == 1 and re.fullmatch(r"[\d.,()[\] ]+", text)
         if plainly and numbers <= old and (numbers.isdisjoint(others) or nearer(place, edit) >= 0):
             yield place
-        unknown = sides(value) and kind == "image_size" and kind not in kinds and of_grid
-        unknown = unknown and (image is None or image[0] != image[1])
-        same = not sides(value) and any(kind == other and numbers >= {*each} for other, each in changed if each)
-        if unknown or same:
+        unknown = kind == "image_size" and of_grid and (image is None or image[0] != image[1])
+        same = any(kind == other and numbers >= {*each} for other, each in changed if each)
+        if unknown if sides(value) else same:
             yield place
 
 
