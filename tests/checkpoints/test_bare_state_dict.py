@@ -38,7 +38,7 @@ BUFFERS: dict[str, Any] = {
     "token_type_ids": lambda length: torch.zeros(1, length, dtype=torch.long),
     "steps": lambda length: torch.arange(length),
     "column_ids": lambda length: torch.arange(length)[:, None],
-    "floats": lambda length: torch.arange(length, dtype=torch.float32),
+    "float_positions": lambda length: torch.arange(length, dtype=torch.float32),
     "causal_mask": lambda length: torch.ones(length, length, dtype=torch.bool).tril(),
     "tril": lambda length: torch.ones(1, 1, length, length).tril(),
     "mask": lambda length: torch.full((length, length), float("-inf")).triu(1),

@@ -314,7 +314,7 @@ def test_only_the_named_one_of_two_equally_long_tables_changes(tmp_path: Path) -
     for settings in ({"max_len": 16}, {"max_len": 16, "block_size": 16}):
         file = {"model": both, "args": settings}
         with pytest.raises(
-            CheckpointError, match=r"args.max_len: may be the length of encoder.* or of decoder.*--keep"
+            CheckpointError, match=r"args.max_len.* may each be the length of encoder.* or of decoder.*--keep"
         ):
             resized(tmp_path, file, length=40, table="encoder.wpe.weight")
         _, new = resized(tmp_path, file, length=40, table="encoder.wpe.weight", keep=["args.max_len"])

@@ -231,13 +231,11 @@ def test_tables_of_one_image_change_together(tmp_path: Path) -> None:
     mae = {"pos_embed": torch.randn(1, 17, DIM), "decoder_pos_embed": torch.randn(1, 17, DIM // 2), **patches}
     new = resized(mae, tmp_path, image_size=96)["model"]
     assert (new["pos_embed"].shape, new["decoder_pos_embed"].shape) == ((1, 37, DIM), (1, 37, DIM // 2))
-    mae["decoder_pos_embed"] = torch.randn(1, 64, DIM // 2)  # of cells half as large
-    mae["other.pos_embed"] = torch.randn(1, 25, DIM)
+    mae["decoder_pos_embed"] = torch.randn(1, 64, DIM // 2)  # of other cells
     new = resized(mae, tmp_path, {"img_size": 64}, image_size=96)
-    assert (new["model"]["decoder_pos_embed"].shape, new["args"]) == ((1, 144, DIM // 2), {"img_size": 96})
+    assert (new["model"]["decoder_pos_embed"].shape, new["args"]) == ((1, 64, DIM // 2), {"img_size": 96})
     said = resize_checkpoint(tmp_path / "old.pth", tmp_path / "new.pth", image_size=96, overwrite=True)
-    assert said.beside.remarks == ("model.other.pos_embed: looks like a table of another image, and stays as it is",)
-    assert new["model"]["other.pos_embed"].shape == (1, 25, DIM)
+    assert said.beside.remarks == ("model.decoder_pos_embed: looks like a table of another image, and stays as it is",)
     backbone = {f"backbone.{key}": value for key, value in {"pos_embed": mae["pos_embed"], **patches}.items()} | heads
     for file in (
         {"teacher": backbone},

@@ -21,6 +21,8 @@ from posembed.tables.fill import sinusoidal_table
 from posembed.tables.layout import Axis, TableLayout
 
 NAMED_LIKE_A_BUFFER = re.compile(r"(\b|_)(pos(ition)?s?|ids?|mask|bias|tril|triu|causal|arange|index|indices)$")
+COUNTS = re.compile(r"(\b|_)pos(ition)?s?$")
+"""Matches the names of positions that may be floats."""
 OF_LAYERS = re.compile(r"weight|zero|scale|quant|packed")  # of quantized layers, whose sides may be as long
 NUMBERS_OTHERS = re.compile(r"(\b|_)(cls|class(es)?|labels?|vocab|experts?)_(?!pos)\w+$")
 """Matches the ids of what is not at positions. They count up too."""
@@ -50,7 +52,8 @@ def buffers_by_length(
         if (not square and NUMBERS_OTHERS.search(key)) or not any(table in changed for table in own):
             continue
         named = NAMED_LIKE_A_BUFFER.search(key) is not None
-        whole, line = dtype_name(tensor).startswith(("I", "U", "BOOL")), math.prod(shape) == shape[-1]
+        whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
+        line = math.prod(shape) == shape[-1] and (whole or COUNTS.search(key))
         known = ids or (named and square) or (whole and (square or len(shape) < 3))
         if not known and not line:
             continue
@@ -61,7 +64,7 @@ def buffers_by_length(
         new = resized_buffer(old.reshape(shape), resized)
         if new is not None:
             yield key, old, new.reshape(*resized, *old.shape[len(shape) :])
-        elif named and known:
+        elif named and known and shape == tuple(tensor.shape):
             raise CheckpointError(f"{key}: not resized: it has the table's length, but is neither ids nor a mask")
         elif whole and (square or line) and not OF_LAYERS.search(key):
             yield key, old, None

@@ -276,7 +276,8 @@ def with_second_copies(tensors: Tensors, found: Found, target: Target) -> Target
     for key, change in list(changes.items()):
         native = change.table.found_by in ("name", "settings")
         for other in [other for other in tensors if other not in changes]:
-            tied = is_tied(tensors[key], tensors[other], by_value=native and change.table.kind == "learned")
+            alike = native and change.table.kind == "learned" and re.search("pos|embed|wpe", other)
+            tied = is_tied(tensors[key], tensors[other], by_value=bool(alike))
             if tied and native:
                 changes[other] = replace(change, table=replace(change.table, key=other))
             elif tied or other in aliases(key, found.model):

@@ -208,7 +208,7 @@ def _of_texts(
             )
         position_ids = encoding.training_positions(batch, length, torch.default_generator)
     needs_count = slot.causal and acts_in_attention(encoding)
-    by_default = asked is None and "use_cache" in known and getattr(base.config, "use_cache", True)
+    by_default = asked is None and "use_cache" in known and base.config.use_cache  # type: ignore[union-attr]
     keeps = bool(caches or asked or (by_default and not base.training))
     placed = place(
         position_ids, mask, earlier=earlier, length=length, device=device, packs=packs,

@@ -43,7 +43,9 @@ FLAT = re.compile(
     r"((?:.+?\.)??(?:state(?=\..*\.(?:step|sum|\w*(?:exp_|_avg|moment)\w*)$)|param_groups))\.(.+)\.(\w+)", re.DOTALL
 )
 """Matches the entries of an optimizer's state dict that was flattened (``flatten_optimizer_state_dict``)."""
-STATE = re.compile(rf"optim|adam|exp_avg|^([mv]|mu|nu)$|{COPIES.pattern}|^{FLAT.pattern}$", re.DOTALL)
+STATE = re.compile(rf"optim|^adamw?$|^exp_avg|{COPIES.pattern}|^{FLAT.pattern}$", re.DOTALL)
+AVERAGES = re.compile(r"shadow|ema|av(era)?g|params|weights")
+"""Matches the names of lists that may be averages of the weights, in the model's order."""
 DROPPED = object()
 """Marks an entry that is left out, in place of its new value."""
 
@@ -77,18 +79,20 @@ class Tree:
     @cached_property
     def copies(self) -> dict[str, dict[str, Place]]:
         """The places, by the model's keys, of other tensors with these names, such as averages of the weights, behind
-        what is before the names. Also of lists of such tensors in the model's order, as diffusers keeps averages."""
-        model, found = self.tensors(self.model), dict[str, dict[str, Place]]()
+        what is before the names, and of the buffers beside them. Also of lists of such tensors in the model's order, as
+        diffusers keeps averages."""
+        model, found, names = self.tensors(self.model), dict[str, dict[str, Place]](), dict[Place, str]()
         of_model = {unwrapped(key): key for key in model}
         untied = {(each.data_ptr(), form(each)): key for key, each in model.items()}.values()
         for place, value in nodes(self.root):
             if self.in_state(place) or within(place, [self.model]):
                 continue
-            parts = ".".join(unwrapped(str(name)) for name in place).split(".")
+            parts = (whole := ".".join(unwrapped(str(name)) for name in place)).split(".")
+            names |= {place: whole} if isinstance(value, Tensor) else {}
             for end in range(len(parts) if isinstance(value, Tensor) else 0):
                 if (name := ".".join(parts[end:])) in of_model:
                     found.setdefault(".".join(parts[:end]), {})[of_model[name]] = place
-            inner = dict(children(value))
+            inner = dict(children(value)) if place and AVERAGES.search(str(place[-1])) else {}
             if inner and [*inner] == [*range(len(inner))] and all(map(is_weight, inner.values())):
                 kinds = [form(each) for each in inner.values()]
                 keys = [key for key in untied if form(model[key]) in kinds]
@@ -96,7 +100,13 @@ class Tree:
                     found[joined(place)] = {key: (*place, index) for index, key in enumerate(keys)}
         held = {name: {key: at(self.root, place) for key, place in found[name].items()} for name in found}
         own = shapes(model)
-        return {name: found[name] for name, tensors in held.items() if agree(own, shapes(tensors))}
+        copies = {name: found[name] for name, tensors in held.items() if agree(own, shapes(tensors))}
+        taken = {place for places in copies.values() for place in places.values()}
+        for place, whole in names.items():
+            above = max((name for name in copies if name and whole.startswith(f"{name}.")), key=len, default=None)
+            if above is not None and place not in taken:
+                copies[above].setdefault(whole.removeprefix(f"{above}."), place)
+        return copies
 
     @cached_property
     def others(self) -> dict[Place, Any]:

@@ -93,9 +93,9 @@ def changes_beside(
         raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
     unsure = {name: other for name, (*_, other) in sizes.items() if other}
     if unsure and unsure.keys().isdisjoint(keep):  # who keeps one of them has seen the others
-        both = "may be the length of {} or of {}; pass --keep (keep=...), or resize both tables without --table"
-        name, other = next(iter(unsure.items()))
-        raise CheckpointError(f"{name}: {both.format(edit.target.table.key, other)}")
+        both = "may each be the length of {} or of {}; pass --keep (keep=...) for the latter, or leave out --table"
+        other = next(iter(unsure.values()))
+        raise CheckpointError(f"{', '.join(unsure)} {both.format(edit.target.table.key, other)}")
     for place, value, new, _ in (size for name, size in sizes.items() if name not in keep):
         values[place] = renewed(value, new, f"{file.path}: {joined(place)}")
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(values[place])))
@@ -281,9 +281,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     copied = {joined(each[len(at_state) + 1 :]) for each in masters if within(each, [at_state])}
     held = [each for each in moments_of(tree, place) if each[1] not in copied]
     sizes = {number: tuple(each.shape) for number, name, each in held if name in known}
-    trained, sized = Counter(sizes.values()), {(named[number], shape) for number, shape in sizes.items()}
-    if trained <= of_others and not trained <= of_model:
-        return found  # it optimizes another network
+    sized = {(named[number], shape) for number, shape in sizes.items()}
     by_name = {*named.values()} <= {key for key, _ in model} and sized <= model and not (sized and sized <= others)
     means = all(known.get(name) is not None for _, name, _ in held)
     plain = by_name or (means and {tuple(each.shape) for *_, each in held} <= of_model.keys() | of_others.keys())

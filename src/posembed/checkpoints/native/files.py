@@ -296,13 +296,10 @@ def with_cells(
         return table
     image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)
     if image and not window and (stated := stated_grids(table, sizes, tensors)):
-        here, of_others = (grid["height"], grid["width"]), [each.layout.grid for each in tables]
-        times = {cells: here[0] // cells[0] for cells in stated if cells == here or cells in of_others}
-        fits = next((cells for cells, n in times.items() if here == (n * cells[0], n * cells[1])), None)
+        fits = next((size for cells, size in stated.items() if cells == (grid["height"], grid["width"])), None)
         if fits is None:
             return table  # the patches overlap, or the images of the settings are not those that are cut into patches
-        image = stated[fits]
-        strides |= {name: Fraction(strides[name], times[fits]) for name in IMAGE_AXES}  # in MAE's decoder, also smaller
+        image = fits
     elif projection and tensors[projection].shape[1] == 1 and len({*grid.values()}) == len(grid) == 2 and not window:
         return table  # a spectrogram, whose patches may overlap (AST)
     fields = {}

@@ -20,12 +20,12 @@ from posembed.checkpoints.responses import OTHER_SIZES, WINDOWED
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import WeightFile
 from posembed.modelfiles.safetensors import values_of
-from posembed.modelfiles.training_files import Place, Tree, joined, nodes
+from posembed.modelfiles.training_files import Place, Tree, children, joined, nodes
 from posembed.tables.layout import IMAGE_AXES
 
 SIZES = {
     "image_size": re.compile(r"im(age|g)_?(size|sz|res)|(^|_)im_?(size|sz)|input_(size|res)|resolution"),
-    "num_frames": re.compile(r"(^|_)(n|num)?frames(_|$)"),
+    "num_frames": re.compile(r"frames(_|$)"),
     "patch_size": re.compile(r"^patch_?size$"),
     "num_queries": re.compile(r"^num_(object_)?queries$"),
     "grid_size": re.compile(r"grid_?size"),
@@ -37,15 +37,19 @@ SIZES = {
 AXES = ("time", *IMAGE_AXES)
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-/ ]+")
 LENGTH = re.compile(
-    r"(^|_)((n|max|min|seq|ctx|te?xt|src|tgt)*(pos|position(s|al)?|len(s|gths?)?|ctx|context)|block_?size|max_?seq)(_|$)"
+    r"(?<![a-z])([a-z]*(len(s|gths?)?|ctx|context|position(s|al)?(_?embeddings)?)|(n|max|num)?_?pos|block_?sizes?|max_?seq)\d*(?![a-z])"
 )
-"""Matches names with a word that means a length."""
+"""Matches names with a word that means a length, or that ends so."""
 NO_LENGTH = re.compile(r"hop|^win_|word|pred|queue|dataset|label|valid|(^|_)(avg|mean|acc)(_|$)")
 """Matches names of lengths that say nothing about a table."""
-OF_STATES = re.compile(r"sched|loader|sampler|metric|results?$|loops?$|callback|counts?$|vocab|[si]to[is]|2i|_index$")
-"""Matches the names of vocabularies, counts and states of a training loop, beside the weights."""
+OF_STATES = re.compile(
+    r"(lr_)?sched\w*|((train|val|data)_?)?(loader|sampler)s?(_states?)?|metrics?|results?|loops|callbacks|counts?"
+)
+"""Matches the names of counts and states of a training loop, beside the weights."""
+OF_WORDS = re.compile(r"vocab(ulary)?|[a-z]+(2|_to_)(i|id|ix|idx|index)|[si]to[is]")
 PART = re.compile(r"(?<![a-z])(?:(enc(?!oding)|src|source|audio)|(dec|tgt|target|te?xt)|(vis|ima?g))")
 """Matches the names of a model's parts: an encoder (Whisper's hears sounds), a decoder (of texts), one for images."""
+OF_IMAGES = re.compile(r"(vision|visual|image|img)(_?(encoder|tower|model|config|cfg|args))?")
 PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 MOST_NUMBERS = 100  # of one group of settings
 LINES = ("", "num_frames", "position_size")
@@ -79,18 +83,23 @@ def settings_in(tree: Tree | None) -> Iterator[tuple[Place, Any]]:
 
 
 def pads(tree: Tree | None) -> bool:
-    return any(type(value) is int and value == 1 and PADDING.search(name_of(at)) for at, value in settings_in(tree))
+    everything = nodes(tree.root if tree else {})
+    return any(type(value) is int and value == 1 and PADDING.search(name_of(place)) for place, value in everything)
+
+
+def is_vocabulary(place: Place, value: Any) -> bool:
+    """Whether a value is a vocabulary: a dictionary with such a name, or of numbers that count up, or of very many."""
+    if not isinstance(value, Mapping) or any(type(each) is not int for each in value.values()):
+        return False
+    if OF_WORDS.fullmatch(name_of(place)):
+        return True
+    starts = ({*range(at, at + len(value))} for at in (0, 1))
+    return len(value) > MOST_NUMBERS or (len(value) > FEW_NUMBERS and {*value.values()} in starts)
 
 
 def holds_no_settings(place: Place, value: Any) -> bool:
-    """Whether a value is a dictionary that is a vocabulary, counts things, or is the state of a training loop."""
-    held = value if isinstance(value, Mapping) else {}
-    if len(place) == 1 and held and OF_STATES.search(name_of(place)):
-        return True
-    if not held or any(type(each) is not int for each in held.values()):
-        return False
-    in_order = len(held) > FEW_NUMBERS and {*held.values()} in ({*range(at, at + len(held))} for at in (0, 1))
-    return in_order or len(held) > MOST_NUMBERS or any(re.search(r"(?a)[^\w./ -]", str(key)) for key in held)
+    """Whether a value is a vocabulary, counts things, or is the state of a training loop."""
+    return is_vocabulary(place, value) or bool(children(value) and OF_STATES.fullmatch(name_of(place)))
 
 
 def may_be_size(place: Place) -> bool:
@@ -108,8 +117,10 @@ def nearness(place: Place, *keys: str) -> int:
 
 def nearer(place: Place, edit: Edit) -> int:
     """Returns 1 or more if a setting belongs to a table that changes, -1 or less if to another, and 0 if to any."""
-    own, others = ([each.key for each in tables] for tables in (edit.tables, edit.unchanged))
-    return nearness(place, *own) - nearness(place, *others)
+    if any(OF_IMAGES.fullmatch(name_of((each,))) for each in place[:-1]) and any(e.layout.grid for e in edit.unchanged):
+        return -1
+    others = (each.key for each in edit.unchanged if not each.layout.axes)
+    return nearness(place, *(each.key for each in edit.tables)) - nearness(place, *others)
 
 
 def plain(value: Any) -> Any:
@@ -195,7 +206,7 @@ def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     others = {size for each in edit.unchanged for size in (each.rows, each.length)}
     kinds = {(kind, len(each or ())) for kind, each in changed}
     of_grid = ("grid_size", 2) in kinds and ("image_size", 2) not in kinds
-    for place, value in settings_in(tree):
+    for place, value in nodes(tree.root, without=is_vocabulary):
         if not may_be_size(place) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
             continue
         kind, text = kind_of(place), str(value.tolist() if isinstance(value, Tensor) else value)
