@@ -25,7 +25,7 @@ from posembed.tables.layout import IMAGE_AXES
 
 SIZES = {
     "image_size": re.compile(r"im(age|g)_?(size|sz|res)|(^|_)im_?(size|sz)|input_(size|res)|resolution"),
-    "num_frames": re.compile(r"frames(_|$)"),
+    "num_frames": re.compile(r"frames"),
     "patch_size": re.compile(r"^patch_?size$"),
     "num_queries": re.compile(r"^num_(object_)?queries$"),
     "grid_size": re.compile(r"grid_?size"),
@@ -37,7 +37,8 @@ SIZES = {
 AXES = ("time", *IMAGE_AXES)
 HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[-/ ]+")
 LENGTH = re.compile(
-    r"(?<![a-z])([a-z]*(len(s|gths?)?|ctx|context|position(s|al)?(_?embeddings)?)|(n|max|num)?_?pos|block_?sizes?|max_?seq)\d*(?![a-z])"
+    r"length|context|(?<![a-z])((n|num|max)?position|"
+    r"([a-z]*(lens?|ctx)|(n|max|num)?_?pos|block_?sizes?|max_?seq)\d*(?![a-z]))"
 )
 """Matches names with a word that means a length, or that ends so."""
 NO_LENGTH = re.compile(r"hop|^win_|word|pred|queue|dataset|label|valid|(^|_)(avg|mean|acc)(_|$)")
