@@ -276,7 +276,7 @@ def with_second_copies(tensors: Tensors, found: Found, target: Target) -> Target
     for key, change in list(changes.items()):
         native = change.table.found_by in ("name", "settings")
         for other in [other for other in tensors if other not in changes]:
-            alike = native and change.table.kind == "learned" and re.search("pos|embed|wpe", other)
+            alike = native and change.table.kind == "learned" and re.search("pos|wpe", other)
             tied = is_tied(tensors[key], tensors[other], by_value=bool(alike))
             if tied and native:
                 changes[other] = replace(change, table=replace(change.table, key=other))

@@ -44,7 +44,7 @@ FLAT = re.compile(
 )
 """Matches the entries of an optimizer's state dict that was flattened (``flatten_optimizer_state_dict``)."""
 STATE = re.compile(rf"optim|^adamw?$|^exp_avg|{COPIES.pattern}|^{FLAT.pattern}$", re.DOTALL)
-AVERAGES = re.compile(r"shadow|ema|av(era)?g|params|weights")
+AVERAGES = re.compile(r"shadow(_params)?|ema(_\w+)?|averages?|averaged_\w+|params|weights")
 """Matches the names of lists that may be averages of the weights, in the model's order."""
 DROPPED = object()
 """Marks an entry that is left out, in place of its new value."""
@@ -92,7 +92,7 @@ class Tree:
             for end in range(len(parts) if isinstance(value, Tensor) else 0):
                 if (name := ".".join(parts[end:])) in of_model:
                     found.setdefault(".".join(parts[:end]), {})[of_model[name]] = place
-            inner = dict(children(value)) if place and AVERAGES.search(str(place[-1])) else {}
+            inner = dict(children(value)) if place and AVERAGES.fullmatch(str(place[-1])) else {}
             if inner and [*inner] == [*range(len(inner))] and all(map(is_weight, inner.values())):
                 kinds = [form(each) for each in inner.values()]
                 keys = [key for key in untied if form(model[key]) in kinds]

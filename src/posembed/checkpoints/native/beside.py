@@ -265,7 +265,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     """
     found, at_state = dict[Place, Tensor](), (*place, "state")
     own = {key: at(tree.root, each) for key, each in tree.places(tree.model).items() if each not in masters}
-    model = {(unwrapped(key), tuple(each.shape)) for key, each in own.items() if not key.isdigit()}
+    model = {unwrapped(key): tuple(each.shape) for key, each in own.items()}
     untied = {(each.data_ptr(), tuple(each.shape)) for each in own.values()}
     floats = ((each, *form(value)) for each, value in tree.beside.items() if isinstance(value, Tensor))
     beside = [(each, shape) for each, shape, real in floats if real and not (each in masters or tree.in_state(each))]
@@ -282,21 +282,29 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     held = [each for each in moments_of(tree, place) if each[1] not in copied]
     sizes = {number: tuple(each.shape) for number, name, each in held if name in known}
     sized = {(named[number], shape) for number, shape in sizes.items()}
-    by_name = {*named.values()} <= {key for key, _ in model} and sized <= model and not (sized and sized <= others)
+    by_name = sized <= model.items() and not sized <= others
     means = all(known.get(name) is not None for _, name, _ in held)
-    plain = by_name or (means and {tuple(each.shape) for *_, each in held} <= of_model.keys() | of_others.keys())
+    plain = means and Counter(sizes.values()) <= of_model + of_others
     elsewhere = {each.shape for other in tree.optimizers if other != place for *_, each in moments_of(tree, other)}
     for change in edit.tables:
         shape, wanted = change.before.shape, unwrapped(change.key)
         pinned = {
             each[len(at_state)] for each, key in masters.items() if key == change.key and within(each, [at_state])
         }
-        alike = pinned or {one for one, _, each in held if (named[one] == wanted if by_name else each.shape == shape)}
-        if not alike and (plain or shape in elsewhere):
-            continue  # it optimizes other parameters
-        certain = by_name or pinned or (of_model[shape] == 1 and not of_others[shape])
+        same = {one for one, _, each in held if each.shape == shape}
+        if pinned or all(each.isdigit() for each in named.values()):
+            alike = pinned or same
+            certain = bool(pinned) or (of_model[shape] == 1 and not of_others[shape])
+            if not alike and (plain or shape in elsewhere):
+                continue  # it optimizes other parameters
+        else:
+            alike = {one for one, _, _ in held if named[one] == wanted}
+            certain = by_name or (wanted, tuple(shape)) not in others
+            if not alike and not (same and {*named.values()}.isdisjoint(model)):
+                continue  # none of its names is the table's
         moments = {(*at_state, number, name): each for number, name, each in held if number in alike}
-        if len(alike) != 1 or not (certain and means and {*map(form, moments.values())} <= {(shape, True)}):
+        fit = all(form(each) == (shape, True) and each.layout is torch.strided for each in moments.values())
+        if len(alike) != 1 or not (certain and means and fit):
             return None
         found |= {each: resized_moment(moment, change, edit, known[each[-1]]) for each, moment in moments.items()}
     return found
