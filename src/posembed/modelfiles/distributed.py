@@ -278,7 +278,10 @@ def write_distributed(place: Path, root: Path, tree: Tree, changes: Mapping[Plac
             copy_file(root / name, place / name)
         elif name in new:
             with create(place / name) as file:
-                write_all(file, json_text(new[name]).encode()) if name in SETTINGS else save(new[name], file)
+                if name in SETTINGS:
+                    write_all(file, json_text(new[name]).encode())
+                else:
+                    save(new[name], file)
     places = said["planner_data"]
     if places is not None:
         places = {name: each for name, each in places.items() if name in values or name not in entries}

@@ -13,7 +13,7 @@ from posembed.files import data_of
 from posembed.lab.advice.needs import LAYERS, Candidate, Needs
 
 TABLE = data_of(__file__)
-"""By kind of model and encoding: a title, where the positions end, and whether there is a window."""
+"""The title of each encoding, where its positions end, and whether it has a window, by kind of model and name."""
 
 Parameters = Callable[[Needs], int]
 _rows: Parameters = lambda n: n.length * n.width  # noqa: E731
