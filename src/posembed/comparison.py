@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,15 +71,19 @@ class PreparedCost:
         """The sizes at which the encodings are measured."""
         return sizes_in_words(self.settings)
 
+    @property
+    def kept(self) -> bool:
+        """Whether the folder has the result already. Raises RunFolderError if it holds other results."""
+        return cost_results.kept(self.path, self.settings)
+
     def plan(self) -> list[Planned]:
-        """Returns the encodings with the estimated times to measure them."""
-        return plan_cost(self.settings)
+        """Returns the encodings with the estimated times to measure them; none, if the folder has the result."""
+        return plan_cost(self.settings, kept=self.kept)
 
     def run(self, progress: Progress = silent) -> Comparison:
-        """Measures every encoding and saves the result. ``progress`` is called with (part, done, total)."""
-        cost_results.prepare(self.path, self.settings)
-        result = measure_cost(self.settings, progress)
-        cost_results.save(result, self.path)
+        """Measures every encoding unless the folder has the result. ``progress`` is called with (part, done, total)."""
+        measure = partial(measure_cost, self.settings, progress)
+        result = cost_results.measured_once(self.path, self.settings, measure)
         return Comparison(self.question, self.path, [], CostSummary(result))
 
 

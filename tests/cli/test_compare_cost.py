@@ -52,6 +52,26 @@ def test_csv_is_the_frame(posembed, tmp_path: Path) -> None:
     assert "a dry run measures none" in posembed(f"compare cost {SMALL} --csv --dry-run").err
 
 
+def test_the_same_command_prints_the_kept_result(posembed, tmp_path: Path) -> None:
+    first, second = (posembed(f"compare cost {SMALL} --out {tmp_path}") for _ in range(2))
+    assert (second.code, second.out) == (0, first.out)
+    assert "measured earlier; name another --out to measure again" in second.err
+    assert "measured earlier" not in first.err
+    plan = posembed(f"compare cost {SMALL} --out {tmp_path} --dry-run")
+    assert "The folder holds all of these encodings; nothing was measured." in plan.out
+
+
+def test_ctrl_c_ends_with_what_the_same_command_does(posembed, tmp_path: Path, monkeypatch) -> None:
+    def stopped(*given: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("posembed.lab.cost.measure.grow", stopped)
+        done = posembed(f"compare cost {SMALL} --out {tmp_path}")
+    assert (done.code, done.err) == (130, f"posembed: stopped; the same command measures again into {tmp_path}\n")
+    assert posembed(f"compare cost {SMALL} --out {tmp_path}").code == 0
+
+
 def test_a_plan_of_a_preset_measures_nothing(posembed, tmp_path: Path) -> None:
     command = f"compare cost --preset documents-quarter --seconds 0 --batch 2 --out {tmp_path / 'none'} --dry-run"
     code, out, err = posembed(command)

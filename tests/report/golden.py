@@ -82,7 +82,7 @@ def in_folder(name: str, path: Path) -> object:
 
 FOLDERS: dict[str, Callable[[Path], object]] = {
     **{name: partial(in_folder, name) for name in MADE},
-    "cost": lambda path: cost_results.save(made_up_cost.result(), path),
+    "cost": lambda path: cost_results.measured_once(path, made_up_cost.result().settings, made_up_cost.result),
 }
 """How the run folder of each page is made."""
 

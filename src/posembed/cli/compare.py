@@ -68,12 +68,14 @@ def command_of(question: Question) -> click.RichCommand:
 
 
 def with_bar(prepared: Prepared | PreparedCost) -> Comparison:
-    """Runs a comparison with a progress bar. After Ctrl-C, prints that the same command continues the comparison."""
+    """Runs a comparison with a progress bar. After Ctrl-C, prints what the same command does then."""
     from posembed.cli.console import Bar, told_when_stopped
     from posembed.comparison import PreparedCost
 
     if isinstance(prepared, PreparedCost):
-        with Bar() as bar:
+        if prepared.kept:
+            print("posembed: measured earlier; name another --out to measure again", file=sys.stderr)
+        with told_when_stopped(prepared.path, continues=False), Bar() as bar:
             return prepared.run(bar.update)
     quiet = not prepared.accelerator.is_main_process
     with told_when_stopped(prepared.folder.path), Bar(about=prepared.description, quiet=quiet) as bar:

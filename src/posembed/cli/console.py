@@ -46,14 +46,15 @@ def print_result(found: Any, shape: str, tables: Sequence[Table], paragraphs: Se
 
 
 @contextmanager
-def told_when_stopped(folder: Path) -> Iterator[None]:
-    """Ends the command on Ctrl-C in the block, and prints how to continue the run. folder: the run folder."""
+def told_when_stopped(folder: Path, *, continues: bool = True) -> Iterator[None]:
+    """Ends the command on Ctrl-C in the block, and prints how to continue the run. folder: the run folder. continues:
+    whether what was done is kept there."""
     try:
         yield
     except KeyboardInterrupt:
-        begun = (folder / SETTINGS).exists()
-        starts = "nothing was written, and the same command starts again"
-        said = f"the same command continues from {folder}" if begun else starts
+        said = "nothing was written, and the same command starts again"
+        if (folder / SETTINGS).exists():
+            said = f"the same command {'continues from' if continues else 'measures again into'} {folder}"
         if launched().rank == 0:
             print(f"posembed: stopped; {said}", file=sys.stderr)
         raise Exit(130) from None

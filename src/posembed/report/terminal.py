@@ -82,7 +82,7 @@ def print_plan(console: Console, planned: Sequence[Planned], title: str, *, firs
     without = f", without the {amount(kept, 'run')} that the folder holds" if kept else ""
     said = f"About {total} in total on this machine{without}; nothing was {done}."
     if kept == len(planned):
-        said = f"The folder holds all of these runs; nothing was {done}."
+        said = f"The folder holds all of these {planned[0].kind}s; nothing was {done}."
     print_tables(console, [table], [said])
 
 

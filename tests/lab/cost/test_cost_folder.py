@@ -10,12 +10,11 @@ import pytest
 from made_up_cost import result
 from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.cost.results import OF_COST, CostSummary, prepare, save
+from posembed.lab.cost.results import CostResult, CostSummary, kept, measured_once
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.text_specs import LengthSpec
 from posembed.measure.frame import Frame
-from posembed.measure.jobs import SETTINGS
 from posembed.report.questions import page_of, write_report
 from together import together
 
@@ -45,7 +44,7 @@ def test_nothing_but_none_leaves_the_answer() -> None:
 
 
 def test_the_page_is_whole_escaped_and_written_beside_its_numbers(tmp_path: Path) -> None:
-    save(RESULT, tmp_path)
+    measured_once(tmp_path, RESULT.settings, lambda: RESULT)
     assert write_report(tmp_path) == tmp_path / "report.html"
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert write_report(tmp_path, tmp_path / "other.html").read_text(encoding="utf-8") == page
@@ -58,21 +57,40 @@ def test_the_page_is_whole_escaped_and_written_beside_its_numbers(tmp_path: Path
 
 
 @together("name", [field.name for field in dataclasses.fields(RESULT.settings)])
-def test_an_earlier_result_of_these_settings_alone_is_replaced(name: str, tmp_path: Path) -> None:
-    for _ in range(2):
-        prepare(tmp_path, RESULT.settings)
-        save(RESULT, tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {SETTINGS, OF_COST}
+def test_a_folder_is_of_the_settings_of_its_measurement(name: str, tmp_path: Path) -> None:
+    assert not kept(tmp_path, RESULT.settings)
+    measured_once(tmp_path, RESULT.settings, lambda: RESULT)
+    assert kept(tmp_path, RESULT.settings)
     value = getattr(RESULT.settings, name)
     other = {name: {"encodings": ("t5",), "window": 8, "device": "cuda"}.get(name) or 2 * value}
-    with pytest.raises(RunFolderError, match=f"results with other settings \\({name}: .* now\\)"):
-        prepare(tmp_path, dataclasses.replace(RESULT.settings, **other))
+    for done in (kept, lambda *of: measured_once(*of, lambda: RESULT)):
+        with pytest.raises(RunFolderError, match=f"results with other settings \\({name}: .* now\\)"):
+            done(tmp_path, dataclasses.replace(RESULT.settings, **other))
+
+
+def test_a_finished_measurement_is_read_and_an_interrupted_one_made_again(tmp_path: Path) -> None:
+    def interrupted() -> CostResult:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured_once(tmp_path, RESULT.settings, interrupted)
+    assert not kept(tmp_path, RESULT.settings)
+    assert measured_once(tmp_path, RESULT.settings, lambda: RESULT) == RESULT
+    assert measured_once(tmp_path, RESULT.settings, interrupted) == RESULT  # which is not called
+
+
+def test_two_processes_do_not_measure_into_one_folder(tmp_path: Path) -> None:
+    def twice() -> CostResult:
+        return measured_once(tmp_path, RESULT.settings, lambda: RESULT)
+
+    with pytest.raises(RunFolderError, match="another process is running this command"):
+        measured_once(tmp_path, RESULT.settings, twice)
 
 
 def test_runs_and_costs_have_folders_of_their_own(tmp_path: Path) -> None:
-    save(RESULT, tmp_path / "cost")
+    measured_once(tmp_path / "cost", RESULT.settings, lambda: RESULT)
     with pytest.raises(RunFolderError, match="question: cost there, lengths now"):
         RunFolder(tmp_path / "cost", LengthSpec).prepare(spec("rope"))
     RunFolder(tmp_path / "runs", LengthSpec).prepare(spec("rope"))
     with pytest.raises(RunFolderError, match="question: lengths there, cost now"):
-        prepare(tmp_path / "runs", RESULT.settings)
+        kept(tmp_path / "runs", RESULT.settings)

@@ -237,17 +237,19 @@ GROWTH_TAKES = SECONDS / 2
 """About how many seconds the growth measurement takes for all encodings together."""
 
 
-def plan_cost(settings: CostSettings) -> list[Planned]:
-    """Estimates how long ``measure_cost`` takes: for attention without position, then for each encoding. Raises
-    ArgumentError for invalid settings."""
+def plan_cost(settings: CostSettings, *, kept: bool = False) -> list[Planned]:
+    """Estimates how long ``measure_cost`` takes: for attention without position, then for each encoding. kept: whether
+    the result is there, so that nothing needs time. Raises ArgumentError for invalid settings."""
     settings = checked(settings)
+    counts = {PLAIN: 0} | {name: parameter_count(encoding_of(settings, name)) for name in settings.encodings}
+    if kept:
+        return [Planned(name, count, 0.0, kept=True) for name, count in counts.items()]
     passes = [_seconds_of_steps(settings, training=training) for training in SHARES]
     seconds = {step: math.fsum(each[step] for each in passes) for step in passes[0]}
-    planned = [Planned(PLAIN, 0, seconds[PLAIN])]
+    taken = {PLAIN: seconds[PLAIN]}
     for name in settings.encodings:
-        taken = seconds[f"alone {name}"] + seconds[f"with {name}"] + GROWTH_TAKES / len(settings.encodings)
-        planned.append(Planned(name, parameter_count(encoding_of(settings, name)), taken))
-    return planned
+        taken[name] = seconds[f"alone {name}"] + seconds[f"with {name}"] + GROWTH_TAKES / len(settings.encodings)
+    return [Planned(name, count, taken[name]) for name, count in counts.items()]
 
 
 def _seconds_of_steps(settings: CostSettings, *, training: bool) -> dict[str, float]:

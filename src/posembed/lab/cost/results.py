@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -158,15 +159,23 @@ class CostSummary(Summary):
         return {"question": "cost", **plain(about), "estimates": self.estimates()}
 
 
-def prepare(folder: Path, settings: CostSettings) -> None:
-    """Creates the folder. Raises RunFolderError if it holds other results or cannot be written."""
-    Store(folder, {"question": "cost", **dataclasses.asdict(settings)}, own=[OF_COST]).claim()
+def store_of(folder: Path, settings: CostSettings) -> Store:
+    return Store(folder, {"question": "cost", **dataclasses.asdict(settings)}, own=[OF_COST])
 
 
-def save(result: CostResult, folder: Path) -> None:
-    """Writes the result to cost.json, replacing an earlier result. Raises the errors of ``prepare``."""
-    prepare(folder, result.settings)
-    write_text(folder / OF_COST, json.dumps(dataclasses.asdict(result)) + "\n")
+def kept(folder: Path, settings: CostSettings) -> bool:
+    """Returns whether the folder has a finished measurement. Raises RunFolderError if it holds other results."""
+    store_of(folder, settings).check()
+    return (folder / OF_COST).exists()
+
+
+def measured_once(folder: Path, settings: CostSettings, measure: Callable[[], CostResult]) -> CostResult:
+    """Returns the finished measurement of the folder. If there is none, measures, and writes it to cost.json. Raises
+    RunFolderError if the folder holds other results, cannot be written, or another process measures into it."""
+    store = store_of(folder, settings)
+    with store.locked():
+        store.once(OF_COST, lambda file: write_text(file, json.dumps(dataclasses.asdict(measure())) + "\n"))
+    return load(folder)
 
 
 def load(folder: Path) -> CostResult:

@@ -29,7 +29,8 @@ class Cost(Question):
         return self.Choice, CostSettings
 
     def chosen(self) -> Iterable[tuple[str, Any, Any]]:
-        yield "out", Path, option("The folder for cost.json, which posembed report reads.", default=Path("runs/cost"))
+        told = "The folder for cost.json, which posembed report reads. The same command does not measure again."
+        yield "out", Path, option(told, default=Path("runs/cost"))
 
 
 EVERY: list[Question] = [
