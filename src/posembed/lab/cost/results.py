@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -166,7 +167,7 @@ def store_of(folder: Path, settings: CostSettings) -> Store:
 def kept(folder: Path, settings: CostSettings) -> bool:
     """Returns whether the folder has a finished measurement. Raises RunFolderError if it holds other results."""
     store_of(folder, settings).check()
-    return (folder / OF_COST).exists()
+    return os.path.lexists(folder / OF_COST)
 
 
 def measured_once(folder: Path, settings: CostSettings, measure: Callable[[], CostResult]) -> CostResult:
