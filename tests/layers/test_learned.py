@@ -133,7 +133,7 @@ def test_the_same_rows_as_transformers(peer: type[nn.Embedding], feed: str) -> N
     if feed == "mask":
         assert torch.equal(layer.rows(positions.from_mask(mask, padding=PADDING)), theirs(mask))
     else:
-        assert torch.equal(layer(mask, offset=3), theirs(mask, past_key_values_length=3).expand(3, -1, -1))
+        assert torch.equal(layer(mask, offset=3), theirs(mask, 3).expand(3, -1, -1))
 
 
 @pytest.mark.parametrize("init", ["normal", "truncated_normal", "xavier", "sinusoidal", "zero"])

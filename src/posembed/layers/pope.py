@@ -78,5 +78,7 @@ class PolarEmbedding(RotationEncoding):
     ) -> tuple[Tensor, Tensor]:
         if k.shape[-3] != self.heads:
             raise ArgumentError(f"k must be (B, H={self.heads}, L, d), one delta per head; got {tuple(k.shape)}")
-        delta = self.delta.float().clamp(-2 * math.pi, 0.0).unsqueeze(-2)
+        delta = self.delta.float()
+        # Delta starts at a limit, where clamp has no gradient from PyTorch 2.14 on.
+        delta = delta.masked_fill(delta > 0.0, 0.0).masked_fill(delta < -2 * math.pi, -2 * math.pi).unsqueeze(-2)
         return polar(q, self.angles(q_positions)) * math.sqrt(2), polar(k, self.angles(k_positions) + delta)
