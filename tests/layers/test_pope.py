@@ -33,7 +33,6 @@ def test_scaled_dot_products_are_the_papers_scores(d: int, t: int, s: int) -> No
     assert_close(score, float(expected), dtype=torch.float32, scale=max(s, t, 1) * size, terms=1)  # the largest angle
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is")  # x-transformers scripts a function as it is imported
 def test_it_is_x_transformers() -> None:
     import x_transformers.x_transformers as peer
 
