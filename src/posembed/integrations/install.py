@@ -17,6 +17,7 @@ from posembed.integrations.hooks import CROSS_ATTENTION, add_hooks
 from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import NO_ROWS, OldTable, PositionSlot
 from posembed.layers.base import PositionEncoding
+from posembed.tables.fill import sinusoidal_table
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
 """The ``experts_implementation`` of a saved config. Every model checks this field, so transformers alone
@@ -52,8 +53,7 @@ def install(
     is_embedding = found is not None or path.endswith(".weight")
     given = _sizes(base, old, causal) | sizes
     built = encoding_for(encoding, given, table_width=old.width)
-    if not like.is_meta:
-        built.to(like.device, like.dtype)
+    built.to(None if like.is_meta else like.device, like.dtype)
     slot = PositionSlot(built, old, causal=causal).train(base.training)
     owner_path, _, name = path.removesuffix(".weight").rpartition(".")
     owner = model.get_submodule(owner_path)
@@ -120,12 +120,12 @@ def path_of(table: PositionTable, model: nn.Module) -> str:
 def _only_table(model: PreTrainedModel) -> PositionTable:
     name = type(model).__name__
     config = {**model.config.to_dict(), "architectures": [name]}
-    # Before a model is loaded, its values do not exist; a table of zeros has the same layout.
-    tensors = {
-        key: torch.zeros((), dtype=tensor.dtype, device="cpu").expand(tensor.shape) if tensor.is_meta else tensor
-        for key, tensor in model.state_dict().items()
-    }
+    frozen = {key for key, each in model.named_parameters() if not each.requires_grad and each.dim() == 2}
     with torch.device("cpu"):  # while transformers loads a model, the default device is meta
+        tensors = {
+            key: _stand_in(tensor, formula=key in frozen) if tensor.is_meta else tensor
+            for key, tensor in model.state_dict().items()
+        }
         tables = find_tables(config, tensors).tables
     if len(tables) != 1:
         listed = ", ".join(table.key for table in tables)
@@ -142,6 +142,14 @@ def _only_table(model: PreTrainedModel) -> PositionTable:
     if table.layout.grid is not None and table.patch is None:
         raise ArgumentError(f"{table.key} of {name} is not replaced: its patch size is unknown")
     return table
+
+
+def _stand_in(tensor: Tensor, *, formula: bool) -> Tensor:
+    """Returns values for a tensor of a model that is not loaded yet: zeros have the layout of a learned table, and a
+    table of a formula was recognised before it was saved."""
+    if formula:
+        return sinusoidal_table(*tensor.shape).to(tensor.dtype)
+    return torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
 
 
 def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
