@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,24 @@ def test_tensors_of_another_kind_are_no_copy_of_the_weights(tmp_path: Path) -> N
         assert all(torch.equal(new["masks"][key], value) for key, value in beside["masks"].items())
 
 
+@pytest.mark.parametrize("of", [torch.square, torch.sign, lambda value: torch.relu(value).sign()])
+def test_statistics_of_the_weights_stay_and_are_named(of: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+    """Such as Fisher's information, SWAG's squares or a mask of zeros and ones: resampled, they mean nothing."""
+    beside = {"about": {key: of(value).abs() for key, value in gpt(16).items()}}
+    said, new = resized(tmp_path, {"model": gpt(16), **beside, "ema": gpt(16, 1)}, length=40, method="linear")
+    assert "about.wpe.weight: looks like a table of the old size, and stays" in said
+    assert len(new["ema"]["wpe.weight"]) == 40
+    assert all(torch.equal(new["about"][key], value) for key, value in beside["about"].items())
+
+
+def test_arrays_of_numpy_stay_and_are_named(tmp_path: Path) -> None:
+    arrays = {key: value.numpy() for key, value in gpt(16, 1).items()}
+    said, new = resized(tmp_path, {"model": gpt(16), "ema": arrays, "best": [*arrays.values()]}, length=40)
+    for place in ("ema.wpe.weight", "best.1"):
+        assert f"{place}: looks like a table of the old size, and stays" in said
+    assert len(new["ema"]["wpe.weight"]) == len(new["best"][1]) == 16
+
+
 def test_ids_follow_the_table_beside_them(tmp_path: Path) -> None:
     state = {}
     for name in ("question", "context"):
@@ -320,6 +339,14 @@ def test_only_the_named_one_of_two_equally_long_tables_changes(tmp_path: Path) -
         _, new = resized(tmp_path, file, length=40, table="encoder.wpe.weight", keep=["args.max_len"])
         assert new["args"] == {**dict.fromkeys(settings, 40), "max_len": 16}
         assert len(new["model"]["decoder.wpe.weight"]) == 16
+
+
+def test_the_table_of_an_average_among_the_weights_is_named_if_it_stays(tmp_path: Path) -> None:
+    for other in ("ema_model.module.", "target_net."):
+        both = {**gpt(16, prefix="net."), **gpt(16, 1, prefix=other)}
+        said, new = resized(tmp_path, {"state_dict": both}, length=40, table="net.wpe.weight")
+        assert f"state_dict.{other}wpe.weight: looks like a table of the old size, and stays" in said
+        assert len(new["state_dict"][f"{other}wpe.weight"]) == 16
 
 
 def test_settings_of_images_stay_with_a_text_of_equal_length(tmp_path: Path) -> None:

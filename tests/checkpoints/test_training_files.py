@@ -708,6 +708,36 @@ def test_an_optimizer_that_keeps_more_than_means_is_left_out(by: str, tmp_path: 
     assert_same(new["optimizer"], optimizer)  # its names say that it does not train the table
 
 
+@pytest.mark.parametrize("means", [True, False])
+@pytest.mark.parametrize("by", ["both", "names"])
+def test_names_of_parameters_that_are_not_the_weights_say_nothing(by: str, means: bool, tmp_path: Path) -> None:
+    """As of an inner model, or for some of them only: then one of them may be the table, under another name."""
+    shapes = {key: tuple(value.shape) for key, value in of_shapes().items()}
+    for more in ({}, {"head.weight": (7, DIM)}):  # a name that the model has too, for another tensor
+        optimizer = adam({**shapes, **more}, by)
+        for each in optimizer["state"].values():
+            each |= {} if means else {"exp_avg_sq_row": torch.ones(3)}
+        model = {f"net.{key}": value for key, value in of_shapes().items()} | {"head.weight": torch.ones(5, DIM)}
+        said, _ = resized(tmp_path, {"model": model, "optimizer": optimizer}, length=40)
+        assert set(said.left_out) == {"optimizer"}
+    optimizer = adam(shapes, "numbers")
+    optimizer["state"]["average"] = {"short": 0.0}
+    _, new = resized(tmp_path, {"model": of_shapes(), "optimizer": optimizer}, length=40)
+    assert new["optimizer"]["state"][[*shapes].index("wpe.weight")]["exp_avg"].shape == (40, DIM)
+
+
+@pytest.mark.parametrize("how", [{}, {"optimizer": "drop"}])
+def test_the_state_of_an_optimizer_of_another_form_is_left_out_whole(how: dict[str, str], tmp_path: Path) -> None:
+    """As Lookahead's, which has two states."""
+    optimizer = adam({key: tuple(value.shape) for key, value in of_shapes().items()}, "numbers")
+    state = {"fast_state": optimizer["state"], "slow_state": {0: {}}, "param_groups": optimizer["param_groups"]}
+    for name in ("optimizer", "opt"):
+        said, new = resized(tmp_path, {"model": of_shapes(), name: state}, length=40, **how)
+        assert (set(said.left_out), set(new)) == ({name}, {"model"})
+    _, new = resized(tmp_path, {"model": of_shapes(), "opt": {"param_groups": [{"lr": 0.1}]}}, length=40)
+    assert new["opt"] == {"param_groups": [{"lr": 0.1}]}
+
+
 @pytest.mark.parametrize("method", [None, "linear", "hierarchical"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_moments_follow_every_unchanged_row(method: str | None, dtype: torch.dtype, tmp_path: Path) -> None:

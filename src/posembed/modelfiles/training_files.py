@@ -100,7 +100,11 @@ class Tree:
                     found[joined(place)] = {key: (*place, index) for index, key in enumerate(keys)}
         held = {name: {key: at(self.root, place) for key, place in found[name].items()} for name in found}
         own = shapes(model)
-        copies = {name: found[name] for name, tensors in held.items() if agree(own, shapes(tensors))}
+        copies = {
+            name: found[name]
+            for name, tensors in held.items()
+            if agree(own, shapes(tensors)) and not are_statistics(tensors, model)
+        }
         taken = {place for places in copies.values() for place in places.values()}
         for place, whole in names.items():
             above = max((name for name in copies if name and whole.startswith(f"{name}.")), key=len, default=None)
@@ -165,7 +169,7 @@ def is_weight(value: Any) -> bool:
 
 
 def is_optimizer(value: Any) -> bool:
-    return isinstance(value, Mapping) and "param_groups" in value and isinstance(value.get("state"), Mapping)
+    return isinstance(value, Mapping) and isinstance(value.get("param_groups"), list | tuple | Mapping)
 
 
 def is_of_optimizer(place: Place, value: Any) -> bool:
@@ -210,6 +214,13 @@ def agree(one: Mapping[str, Form], other: Mapping[str, Form]) -> bool:
     pairs = ((one[key][0], other[key][0]) for key in named if len(one[key][0]) == len(other[key][0]) > 1)
     longer = any(first != second and first[-1] == second[-1] for first, second in pairs)
     return len(one.items() & other.items()) > len(one) / 2 and not longer
+
+
+def are_statistics(tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> bool:
+    """Whether tensors with the names of a model's are numbers about its weights, such as squares of gradients or a mask
+    of zeros and ones: none in a table of positions is negative."""
+    tables = [key for key in tensors if is_table_name(key) and is_weight(tensors[key]) and tensors[key].numel()]
+    return any(tensors[key].min() >= 0 > model[key].min() for key in tables if not tensors[key].is_meta)
 
 
 def shapes(model: Mapping[Any, Any]) -> dict[str, Form]:

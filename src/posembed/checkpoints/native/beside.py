@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -128,7 +129,7 @@ def changes_beside(
     values |= dict.fromkeys(dropped, DROPPED)
     grids = {each.key for each in edit.unchanged if edit.target.image_size and each.layout.grid}
     like = {
-        "a table of the old size": [*like_tables, *rotations(tree, edit)],
+        "a table of the old size": [*like_tables, *rotations(tree, edit), *unknown_tables(tree, edit)],
         "a table of another model": namesakes(tree, edit),
         "a table of another image": [place for place, key in keys.items() if key in grids],
         "a setting of the old size": unchanged_sizes(tree, edit),
@@ -182,6 +183,8 @@ def second_copies(tree: Tree, edit: Edit) -> tuple[dict[Place, str], list[Place]
         by_shape.setdefault(each.shape, set()).add(key)
     for place, value in tree.others.items():
         beside = place in tree.beside
+        if isinstance(value, np.ndarray) and value.shape in shapes:
+            like.append(place)
         if not isinstance(value, Tensor) or (place[-1] in MOMENTS and not beside):
             continue
         alike = by_shape.get(value.shape, set())
@@ -231,6 +234,13 @@ def namesakes(tree: Tree, edit: Edit) -> list[Place]:
     ]
 
 
+def unknown_tables(tree: Tree, edit: Edit) -> list[Place]:
+    """Returns the places of the model's other tensors with the name and the shape of a table, as an average's has."""
+    shapes = [each.before.shape for each in edit.tables]
+    others = {key: place for key, place in tree.places(tree.model).items() if key not in edit.tensors}
+    return [place for key, place in others.items() if is_table_name(key) and at(tree.root, place).shape in shapes]
+
+
 def rotations(tree: Tree, edit: Edit) -> list[Place]:
     """Returns the places of stored sines, cosines and frequencies with as many rows as the old table."""
     rows = {size for change in edit.target.changes for size in (change.table.rows, change.table.length)}
@@ -263,7 +273,9 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     only the script knows, so a table is recognised by its shape, or by a copy of the table among its moments. masters:
     the keys of such copies, by place. Names and shapes say nothing if another network in the file has them too.
     """
-    found, at_state = dict[Place, Tensor](), (*place, "state")
+    found, at_state, optimizer = dict[Place, Tensor](), (*place, "state"), tree.optimizers[place]
+    if not isinstance(optimizer.get("state"), Mapping):
+        return None if any(isinstance(each, Tensor) for _, each in leaves(optimizer)) else {}
     own = {key: at(tree.root, each) for key, each in tree.places(tree.model).items() if each not in masters}
     model = {unwrapped(key): tuple(each.shape) for key, each in own.items()}
     untied = {(each.data_ptr(), tuple(each.shape)) for each in own.values()}
@@ -272,17 +284,21 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
     of_model, of_others = (Counter(shape for _, shape in each) for each in (untied, beside))
     others = {(unwrapped(joined(each[start:])), shape) for each, shape in beside for start in range(len(each))}
     names, starts = dict[Any, str](), set[Any]()  # names: of numbered parameters, where the optimizer was given them
-    for group in (each for _, each in children(tree.optimizers[place]["param_groups"]) if isinstance(each, Mapping)):
+    for group in (each for _, each in children(optimizer["param_groups"]) if isinstance(each, Mapping)):
         names |= zip(group.get("params") or (), group.get("param_names") or (), strict=False)
         start = group.get("initial_accumulator_value")
         starts.add(start if isinstance(start, int | float) else None)
     known: dict[Any, Any] = {**dict.fromkeys(MOMENTS, 0.0), "sum": starts.pop() if len(starts) == 1 else None}
-    named = {number: unwrapped(str(names.get(number, number))) for number in tree.optimizers[place]["state"]}
+    kept = [*moments_of(tree, place)]
+    named = {number: unwrapped(str(names.get(number, number))) for number, *_ in kept}
     copied = {joined(each[len(at_state) + 1 :]) for each in masters if within(each, [at_state])}
-    held = [each for each in moments_of(tree, place) if each[1] not in copied]
+    held = [each for each in kept if each[1] not in copied]
     sizes = {number: tuple(each.shape) for number, name, each in held if name in known}
     sized = {(named[number], shape) for number, shape in sizes.items()}
     by_name = sized <= model.items() and not sized <= others
+    placed = ({*named.values()} <= model.keys() and sized <= model.items()) or (
+        {*named.values()} <= {name for name, _ in others} and sized <= others
+    )
     means = all(known.get(name) is not None for _, name, _ in held)
     plain = means and Counter(sizes.values()) <= of_model + of_others
     elsewhere = {each.shape for other in tree.optimizers if other != place for *_, each in moments_of(tree, other)}
@@ -300,8 +316,8 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
         else:
             alike = {one for one, _, _ in held if named[one] == wanted}
             certain = by_name or (wanted, tuple(shape)) not in others
-            if not alike and not (same and {*named.values()}.isdisjoint(model)):
-                continue  # none of its names is the table's
+            if not alike and placed:
+                continue  # it optimizes other parameters
         moments = {(*at_state, number, name): each for number, name, each in held if number in alike}
         fit = all(form(each) == (shape, True) and each.layout is torch.strided for each in moments.values())
         if len(alike) != 1 or not (certain and means and fit):
@@ -312,7 +328,7 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
 
 def moments_of(tree: Tree, optimizer: Place) -> Iterator[tuple[Any, Any, Tensor]]:
     """Yields each tensor that an optimizer keeps, after its parameter's number or name, and its own name."""
-    for place, each in leaves(tree.optimizers[optimizer]["state"]):
+    for place, each in leaves(tree.optimizers[optimizer].get("state")):
         if isinstance(each, Tensor) and each.ndim:
             yield place[0], place[1] if len(place) == 2 else joined(place[1:]), each
 

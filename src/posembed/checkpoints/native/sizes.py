@@ -41,10 +41,11 @@ LENGTH = re.compile(
     r"([a-z]*(lens?|ctx)|(n|max|num)?_?pos|block_?sizes?|max_?seq)\d*(?![a-z]))"
 )
 """Matches names with a word that means a length, or that ends so."""
-NO_LENGTH = re.compile(r"hop|^win_|word|pred|queue|dataset|label|valid|(^|_)(avg|mean|acc)(_|$)")
+NO_LENGTH = re.compile(r"hop|^win_|word|pred|queue|dataset|label|valid|epoch|(^|_)(avg|mean|acc)(_|$)")
 """Matches names of lengths that say nothing about a table."""
 OF_STATES = re.compile(
-    r"(lr_)?sched\w*|((train|val|data)_?)?(loader|sampler)s?(_states?)?|metrics?|results?|loops|callbacks|counts?"
+    r"(lr_)?sched\w*|((train|val|data)_?)?(loader|sampler)s?(_states?)?|metrics?|results?|loops|callbacks|counts?|"
+    r"((np|numpy|torch|cuda|python|py)_?)?(rng|random)(_?states?)?"
 )
 """Matches the names of counts and states of a training loop, beside the weights."""
 OF_WORDS = re.compile(r"vocab(ulary)?|[a-z]+(2|_to_)(i|id|ix|idx|index)|[si]to[is]")
@@ -76,7 +77,7 @@ def sizes_in(file: WeightFile) -> dict[Place, Any]:
     """Returns, by place, the settings and the small tensors of a file that may be a length or an image size."""
     few = (((key,), tensor) for key, tensor in file.tensors.items() if math.prod(tensor.shape) <= FEW_NUMBERS)
     held = ((place, values_of(tensor)) for place, tensor in few) if file.tree is None else settings_in(file.tree)
-    return {place: value for place, value in held if may_be_size(place) and sides(value) is not None}
+    return {place: value for place, value in held if sides(value) is not None and may_be_size(place)}
 
 
 def settings_in(tree: Tree | None) -> Iterator[tuple[Place, Any]]:
