@@ -64,6 +64,27 @@ def test_one_call_loads_it_again(name: str, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("kind", ["Marian", "Pegasus"])
+def test_a_table_of_sines_is_known_before_the_files_are_read(kind: str, tmp_path: Path) -> None:
+    sizes = {"decoder_layers": 1, "decoder_attention_heads": 2, "decoder_ffn_dim": 8, "max_position_embeddings": 20}
+    config = getattr(hf, f"{kind}Config")(vocab_size=20, d_model=16, pad_token_id=1, **sizes)
+    model = replace_positions(getattr(hf, f"{kind}ForCausalLM")(config), "rope").eval()
+    model.save_pretrained(tmp_path)
+    ids = torch.tensor([[3, 4, 5]])
+    assert torch.equal(from_pretrained(tmp_path).eval()(ids).logits, model(ids).logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_an_encoding_comes_back_in_the_dtype_of_the_model(dtype: torch.dtype, tmp_path: Path) -> None:
+    model = replace_positions(made.tiny("gpt2").to(dtype), "learned")
+    nn.init.normal_(model.transformer.wpe.encoding.weight)
+    model.save_pretrained(tmp_path)
+    for given in ({}, {"dtype": dtype}, {"dtype": "auto"}):
+        again = from_pretrained(tmp_path, **given).transformer.wpe.encoding.weight
+        assert torch.equal(again, model.transformer.wpe.encoding.weight)
+        assert again.dtype == dtype
+
+
 def test_the_sizes_of_an_encoding_come_back(tmp_path: Path) -> None:
     saved("gpt2", "rolling", tmp_path, window=5, ring=7)
     ring = from_pretrained(tmp_path).transformer.wpe.encoding

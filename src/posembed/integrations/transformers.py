@@ -142,8 +142,9 @@ def from_pretrained(
                 "transformers loads; build the same model, with replace_positions, then call load_state_dict"
             )
         raise ArgumentError(
-            f"{folder}: config.json has no entry {NAME!r}, so it was not saved after replace_positions; load it with "
-            "transformers"
+            f"{folder}: config.json has no entry {NAME!r}, so it is of no model that was given to replace_positions; "
+            "load it with transformers. If a part of it was, build it, call replace_positions on that part, then call "
+            "load_state_dict"
         )
     chosen, causal = encoding_of(saved, encoding, folder)
     kind = _class_for(config, model_class, folder)
