@@ -416,7 +416,7 @@ def test_files_that_hold_no_weights_of_pytorch_say_what_to_do(tmp_path: Path, mo
         def forward(self, x: Tensor) -> Tensor:
             return x + 1
 
-    with pytest.warns(DeprecationWarning, match="torch.jit"):
+    with pytest.warns((DeprecationWarning, FutureWarning), match="torch.jit"):
         torch.jit.save(torch.jit.script(Program()), tmp_path / "it's a clip.pt")
     for name in ("a.npz", "a.msgpack", "a.h5", "a.gguf", "a.onnx"):
         (tmp_path / name).touch()
@@ -434,7 +434,7 @@ def test_files_that_hold_no_weights_of_pytorch_say_what_to_do(tmp_path: Path, mo
         if name.endswith(".pt"):  # the line that it names, as a shell reads it
             *_, code = shlex.split(str(raised.value).rpartition("give those: ")[2])
             monkeypatch.chdir(tmp_path)
-            with pytest.warns(DeprecationWarning, match=r"torch\.jit"):
+            with pytest.warns((DeprecationWarning, FutureWarning), match=r"torch\.jit"):
                 exec(code)
             assert Path("weights.pt").is_file()
 

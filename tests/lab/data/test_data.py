@@ -12,7 +12,7 @@ from made_up_runs import save as write_runs
 from posembed.errors import DataError
 from posembed.lab.cost.measure import measure_cost
 from posembed.lab.cost.results import CostResult, CostSettings
-from posembed.lab.cost.results import save as save_cost
+from posembed.lab.cost.results import measured_once
 from posembed.lab.data import documents
 from posembed.lab.data.text import load_corpus
 from posembed.report.page import render_page, write_page
@@ -102,7 +102,7 @@ def test_what_the_lab_writes_is_not_read_wherever_it_is(
         (tmp_path / name).write_text(f"some text of {name}\n" * 30)
     before, folder = load_corpus(str(tmp_path)).sha256, tmp_path / out
     if question == "cost":
-        save_cost(cost, folder)
+        measured_once(folder, cost.settings, lambda: cost)
     else:
         write_runs(folder, made_up_runs()[:2])
         (folder / "tracking" / "wandb").mkdir(parents=True)
