@@ -7,13 +7,15 @@ OLDEST_PYTHON ?= $(shell for name in python3.10 python3.11; do $$name -c '' 2>/d
 OLDEST := .venv-oldest/bin
 NEWEST := .venv-newest/bin
 PROJECTS := .venv-projects/bin
-# The release of torch that `make test-newest` takes; TORCH=torch for the newest, with its gigabytes of CUDA.
+# The release of torch that `make test-newest` takes; TORCH=torch for the newest, with its gigabytes of CUDA and with
+# every test.
 TORCH ?= torch==2.13.0
 # A worker a core; `make test TESTS=tests/layers` for some of them in this process.
 TESTS ?= --numprocesses auto --dist worksteal
 
 # What reads other libraries' names.
-NEWEST_TESTS ?= --numprocesses auto --dist worksteal tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs tests/publish
+READERS := tests/integrations tests/checkpoints tests/modelfiles tests/evaluation tests/tuning tests/examples tests/inputs tests/publish
+NEWEST_TESTS ?= --numprocesses auto --dist worksteal $(if $(filter torch,$(TORCH)),tests,$(READERS))
 
 .PHONY: demo test test-all test-oldest test-newest test-projects check docs bench bench-length clean
 
