@@ -134,7 +134,7 @@ def plan_collections(
     whole: Mapping[str, int] | None = None,
 ) -> Plan:
     """Returns the plan of an evaluation on collections, one for each length in ascending order. how: a sentence on the
-    collections. whole: the number of tokens that each truncated document had before, without special tokens and
+    collections. whole: the number of tokens that each truncated document would have, without special tokens and
     prompts. The other arguments are those of ``evaluate_retrieval``."""
     lengths = tuple(found)
     data = {runnable.name: tokenized(runnable, runnable.tokenizer(), found, prompts) for runnable in runnables}

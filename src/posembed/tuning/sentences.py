@@ -168,7 +168,8 @@ class Sentences(Objective):
             how = f" The models were trained on {on} on no judgement."
         runnables = [each for each in (tuned, original, old) if each is not None]
         own, where = self.setup.collection is not None, device_named(self.setup.device)
-        whole = {f"d{at}": len(document.ids) for at, document in enumerate(self.setup.texts.held_out)}
+        documents = enumerate(self.setup.texts.held_out)
+        whole = {f"d{at}": len(document.ids) - size * len(PASSAGES) for at, document in documents}
         plan = plan_collections(runnables, found, how=how, kept=kept, device=where, whole={} if own else whole)
         owners = [owner for owner in range(held_out) for _ in PASSAGES]
         return plan if own else replace(plan, unit="document", owners=owners)

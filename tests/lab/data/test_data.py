@@ -11,8 +11,7 @@ from made_up_runs import runs as made_up_runs
 from made_up_runs import save as write_runs
 from posembed.errors import DataError
 from posembed.lab.cost.measure import measure_cost
-from posembed.lab.cost.results import CostResult, CostSettings
-from posembed.lab.cost.results import measured_once
+from posembed.lab.cost.results import CostResult, CostSettings, measured_once
 from posembed.lab.data import documents
 from posembed.lab.data.text import load_corpus
 from posembed.report.page import render_page, write_page

@@ -94,6 +94,9 @@ class StandIn:
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": 2.0}
 
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Resources": self.cluster_resources()}, {"Resources": {}}]
+
     def put(self, value: object) -> bytes:
         return pickle.dumps(value)
 
@@ -135,6 +138,17 @@ def test_what_comes_from_the_workers_is_what_one_process_gives(
     assert finished == ["learned, seed 0", "rope, seed 0"]
     tables = [folder.file("tables", specs[0]).read_bytes() for folder in folders]
     assert tables[0] == tables[1]
+
+
+def test_a_run_that_asks_for_more_cores_than_this_machine_has_never_starts(
+    spec: LengthSpec, task: LanguageModelling, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", StandIn())
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    specs = Lengths().specs(spec, ["rope"], 1)
+    with pytest.raises(ArgumentError, match="--cpus-per-run 3: this machine has 2 cores"):
+        sweep_on_ray(specs, task, RunFolder(tmp_path / "a", LengthSpec), address="ray", cpus_per_run=3)
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.whole

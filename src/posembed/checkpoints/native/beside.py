@@ -6,9 +6,7 @@ the parameters, in float32 and without names, and would overwrite the new table 
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,12 +14,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.layouts import projection_beside
+from posembed.checkpoints.native.optimizers import MOMENTS, changed_moments
 from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
-from posembed.checkpoints.plan import Edit, TableChange
+from posembed.checkpoints.plan import Edit
 from posembed.checkpoints.position_tables import Tensors
 from posembed.checkpoints.settings import Setting
 from posembed.errors import ArgumentError, CheckpointError
@@ -33,19 +31,13 @@ from posembed.modelfiles.training_files import (
     Place,
     Tree,
     at,
-    children,
-    form,
     is_weight,
     joined,
-    leaves,
     unwrapped,
     within,
 )
 from posembed.tables.modules import is_table_name, parent
 
-MOMENTS = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer"}
-"""The names of gradient averages (moments) that start at zero. A ``square_avg`` does in RMSprop of PyTorch, but starts
-at one in timm's; Adagrad says where its ``sum`` starts."""
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 EMA = re.compile(r"_ema$|(?<![^.])ema_(?=[^.]*$)")
 """Matches what the name of an average's module adds to that of the module itself."""
@@ -262,91 +254,3 @@ def holds(value: Tensor, tensor: Tensor) -> bool:
     """Whether ``value`` is larger than ``tensor`` and contains its values as one contiguous run."""
     inside = value.numel() > tensor.numel() and varies(tensor)
     return inside and bytes(tensor_bytes(tensor)) in bytes(tensor_bytes(value.detach().to(tensor.dtype)))
-
-
-def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place, str]) -> dict[Place, Tensor] | None:
-    """Returns an optimizer's moments for the tables, in the new sizes, by place. Unchanged rows keep their moments; the
-    moments of all other rows start where the optimizer starts. None if it is unknown which moments belong to the
-    tables, or what the optimizer keeps.
-
-    A state dict of torch.distributed.checkpoint names the parameters. Others number the parameters in an order that
-    only the script knows, so a table is recognised by its shape, or by a copy of the table among its moments. masters:
-    the keys of such copies, by place. Names and shapes say nothing if another network in the file has them too.
-    """
-    found, at_state, optimizer = dict[Place, Tensor](), (*place, "state"), tree.optimizers[place]
-    if not isinstance(optimizer.get("state"), Mapping):
-        return None if any(isinstance(each, Tensor) for _, each in leaves(optimizer)) else {}
-    own = {key: at(tree.root, each) for key, each in tree.places(tree.model).items() if each not in masters}
-    model = {unwrapped(key): tuple(each.shape) for key, each in own.items()}
-    untied = {(each.data_ptr(), tuple(each.shape)) for each in own.values()}
-    floats = ((each, *form(value)) for each, value in tree.beside.items() if isinstance(value, Tensor))
-    beside = [(each, shape) for each, shape, real in floats if real and not (each in masters or tree.in_state(each))]
-    of_model, of_others = (Counter(shape for _, shape in each) for each in (untied, beside))
-    others = {(unwrapped(joined(each[start:])), shape) for each, shape in beside for start in range(len(each))}
-    names, starts = dict[Any, str](), set[Any]()  # names: of numbered parameters, where the optimizer was given them
-    for group in (each for _, each in children(optimizer["param_groups"]) if isinstance(each, Mapping)):
-        names |= zip(group.get("params") or (), group.get("param_names") or (), strict=False)
-        start = group.get("initial_accumulator_value")
-        starts.add(start if isinstance(start, int | float) else None)
-    known: dict[Any, Any] = {**dict.fromkeys(MOMENTS, 0.0), "sum": starts.pop() if len(starts) == 1 else None}
-    kept = [*moments_of(tree, place)]
-    named = {number: unwrapped(str(names.get(number, number))) for number, *_ in kept}
-    copied = {joined(each[len(at_state) + 1 :]) for each in masters if within(each, [at_state])}
-    held = [each for each in kept if each[1] not in copied]
-    sizes = {number: tuple(each.shape) for number, name, each in held if name in known}
-    sized = {(named[number], shape) for number, shape in sizes.items()}
-    by_name = sized <= model.items() and not sized <= others
-    placed = ({*named.values()} <= model.keys() and sized <= model.items()) or (
-        {*named.values()} <= {name for name, _ in others} and sized <= others
-    )
-    means = all(known.get(name) is not None for _, name, _ in held)
-    plain = means and Counter(sizes.values()) <= of_model + of_others
-    elsewhere = {each.shape for other in tree.optimizers if other != place for *_, each in moments_of(tree, other)}
-    for change in edit.tables:
-        shape, wanted = change.before.shape, unwrapped(change.key)
-        pinned = {
-            each[len(at_state)] for each, key in masters.items() if key == change.key and within(each, [at_state])
-        }
-        same = {one for one, _, each in held if each.shape == shape}
-        if pinned or all(each.isdigit() for each in named.values()):
-            alike = pinned or same
-            certain = bool(pinned) or (of_model[shape] == 1 and not of_others[shape])
-            if not alike and (plain or shape in elsewhere):
-                continue  # it optimizes other parameters
-        else:
-            alike = {one for one, _, _ in held if named[one] == wanted}
-            certain = by_name or (wanted, tuple(shape)) not in others
-            if not alike and placed:
-                continue  # it optimizes other parameters
-        moments = {(*at_state, number, name): each for number, name, each in held if number in alike}
-        fit = all(form(each) == (shape, True) and each.layout is torch.strided for each in moments.values())
-        if len(alike) != 1 or not (certain and means and fit):
-            return None
-        found |= {each: resized_moment(moment, change, edit, known[each[-1]]) for each, moment in moments.items()}
-    return found
-
-
-def moments_of(tree: Tree, optimizer: Place) -> Iterator[tuple[Any, Any, Tensor]]:
-    """Yields each tensor that an optimizer keeps, after its parameter's number or name, and its own name."""
-    for place, each in leaves(tree.optimizers[optimizer].get("state")):
-        if isinstance(each, Tensor) and each.ndim:
-            yield place[0], place[1] if len(place) == 2 else joined(place[1:]), each
-
-
-def resized_moment(moment: Tensor, change: TableChange, edit: Edit, start: float) -> Tensor:
-    """Returns a table's moment in the new size. start: its value for rows that are new or changed."""
-    size = next(each for each in edit.target.changes if each.table.key == change.key)
-    centred = any(axis.relative and axis.signed for axis in size.layout.axes)
-
-    def placed(rows: Tensor, length: int | tuple[int, ...]) -> Tensor:
-        padding, sizes = [0, 0], (length,) if isinstance(length, int) else length
-        for old, new in zip(reversed(rows.shape[:-1]), reversed(sizes), strict=True):
-            first = (new - old) // 2 if centred else 0
-            padding += [first, new - old - first]
-        return functional.pad(rows, padding, value=math.nan)
-
-    moved = (size.resized(change.before, placed), change.after, size.resized(moment, placed))
-    as_bytes = {"memory_format": torch.contiguous_format}  # rows of one number too
-    before, after, rows = (size.layout.rows_in(each).detach().clone(**as_bytes) for each in moved)
-    kept = (before.view(torch.uint8) == after.view(torch.uint8)).all(dim=1, keepdim=True)
-    return size.layout.stored(torch.where(kept, rows, start), like=moment)

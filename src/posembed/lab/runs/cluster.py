@@ -55,6 +55,9 @@ def sweep_on_ray(
     for spec in specs:
         check(spec, task)
     with connected(address) as ray:
+        cores = max(machine["Resources"].get("CPU", 0) for machine in ray.nodes())
+        if cpus_per_run > cores and cluster_of(address) == "local":  # another cluster may get larger machines
+            raise ArgumentError(f"--cpus-per-run {cpus_per_run}: this machine has {cores:.0f} cores; ask for no more")
         folder.prepare(*specs)
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
         remote_run = ray.remote(num_cpus=cpus_per_run, num_gpus=gpus, max_retries=RETRIES)(run_there)
@@ -118,7 +121,7 @@ def connected(address: str) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    where = os.environ.get("RAY_ADDRESS", "local") if address == "ray" else address
+    where = cluster_of(address)
     if where != "local":
         knock(where)
     try:
@@ -134,6 +137,10 @@ def connected(address: str) -> Iterator[Any]:
         ) from error
     finally:
         ray.shutdown()
+
+
+def cluster_of(address: str) -> str:
+    return os.environ.get("RAY_ADDRESS", "local") if address == "ray" else address
 
 
 def knock(address: str) -> None:
