@@ -84,6 +84,7 @@ def be_both(check: Callable[[int], None]) -> None:
 
 
 def be_one_of_two(check: Callable[[int], None], rank: int, store: str) -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # else accelerate warns that it sets it
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD_SIZE)
     check(rank)
     dist.barrier()  # neither leaves while the other still talks to it
