@@ -41,7 +41,8 @@ def compare(question: str, **chosen: Any) -> Comparison:
         question: the name of a command of ``posembed compare`` or ``posembed compare tasks``, such as "lengths",
             "inits", "cost" or "passkey".
         chosen: the command's options, with underscores: ``encodings`` (or ``inits``, ``rates``, ``tasks``), ``seeds``,
-            ``out``, ``reference``, ``preset``, ``data``, ``steps``, ``device`` and so on. Lists may be Python lists.
+            ``out`` (what is finished there is not repeated), ``reference``, ``preset``, ``data``, ``steps``,
+            ``device`` and so on. Lists may be Python lists.
 
     Raises:
         ArgumentError, DataError, RunFolderError: options, data or a run folder cannot be used. Raised before training.

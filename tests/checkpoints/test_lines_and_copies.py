@@ -209,6 +209,25 @@ def test_statistics_of_the_weights_stay_and_are_named(of: Callable[[Tensor], Ten
     assert all(torch.equal(new["about"][key], value) for key, value in beside["about"].items())
 
 
+@pytest.mark.parametrize("of", [torch.square, torch.zeros_like])
+def test_statistics_and_zeros_say_nothing_about_an_optimizer(of: Callable[[Tensor], Tensor], tmp_path: Path) -> None:
+    """Zeros are what some tables start with: a copy of them is a copy of the weights."""
+    model = {"wpe.weight": torch.randn(16, DIM), "wte.weight": torch.randn(30, DIM)}
+    state = {at: {"exp_avg": torch.randn_like(value)} for at, value in enumerate(model.values())}
+    beside = {**model, "wpe.weight": of(model["wpe.weight"])}
+    file = {"model": model, "beside": beside, "optimizer": {"state": state, "param_groups": [{"params": [0, 1]}]}}
+    said, new = resized(tmp_path, file, length=40)
+    assert len(new["optimizer"]["state"][0]["exp_avg"]) == 40, said
+    assert len(new["beside"]["wpe.weight"]) == (40 if of is torch.zeros_like else 16)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.bfloat16, torch.float64])
+def test_a_copy_in_another_dtype_changes_too(dtype: torch.dtype, tmp_path: Path) -> None:
+    average = {key: value.to(dtype) for key, value in gpt(16, 1).items()}
+    _, new = resized(tmp_path, {"model": gpt(16), "ema": average}, length=40)
+    assert len(new["ema"]["wpe.weight"]) == 40
+
+
 def test_arrays_of_numpy_stay_and_are_named(tmp_path: Path) -> None:
     arrays = {key: value.numpy() for key, value in gpt(16, 1).items()}
     said, new = resized(tmp_path, {"model": gpt(16), "ema": arrays, "best": [*arrays.values()]}, length=40)

@@ -74,6 +74,21 @@ def test_a_table_of_sines_is_known_before_the_files_are_read(kind: str, tmp_path
     assert torch.equal(from_pretrained(tmp_path).eval()(ids).logits, model(ids).logits)
 
 
+class Frozen(hf.BertModel):
+    """A user's model with frozen parameters of any shape."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.features = nn.Linear(3, 4).requires_grad_(False)
+        self.position_priors = nn.Parameter(torch.randn(2, 5), requires_grad=False)
+
+
+def test_other_frozen_parameters_do_not_matter(tmp_path: Path) -> None:
+    model = replace_positions(Frozen(made.tiny("bert").config), "rope").eval()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(outputs(from_pretrained(tmp_path, Frozen), "bert"), outputs(model, "bert"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_an_encoding_comes_back_in_the_dtype_of_the_model(dtype: torch.dtype, tmp_path: Path) -> None:
     model = replace_positions(made.tiny("gpt2").to(dtype), "learned")

@@ -18,6 +18,7 @@ from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import NO_ROWS, OldTable, PositionSlot
 from posembed.layers.base import PositionEncoding
 from posembed.tables.fill import sinusoidal_table
+from posembed.tables.modules import is_table_name
 
 REMEDY = "posembed.integrations.transformers.from_pretrained"
 """The ``experts_implementation`` of a saved config. Every model checks this field, so transformers alone
@@ -120,7 +121,7 @@ def path_of(table: PositionTable, model: nn.Module) -> str:
 def _only_table(model: PreTrainedModel) -> PositionTable:
     name = type(model).__name__
     config = {**model.config.to_dict(), "architectures": [name]}
-    frozen = {key for key, each in model.named_parameters() if not each.requires_grad and each.dim() == 2}
+    frozen = {key for key, each in model.named_parameters() if is_table_name(key) and not each.requires_grad}
     with torch.device("cpu"):  # while transformers loads a model, the default device is meta
         tensors = {
             key: _stand_in(tensor, formula=key in frozen) if tensor.is_meta else tensor
@@ -147,7 +148,7 @@ def _only_table(model: PreTrainedModel) -> PositionTable:
 def _stand_in(tensor: Tensor, *, formula: bool) -> Tensor:
     """Returns values for a tensor of a model that is not loaded yet: zeros have the layout of a learned table, and a
     table of a formula was recognised before it was saved."""
-    if formula:
+    if formula and tensor.dim() == 2 and tensor.shape[1] % 2 == 0:
         return sinusoidal_table(*tensor.shape).to(tensor.dtype)
     return torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
 

@@ -63,7 +63,7 @@ class Tree:
         return {joined(place): (*model, *place) for place, value in held if is_weight(value)}
 
     def tensors(self, model: Place) -> dict[str, Tensor]:
-        return {key: at(self.root, place) for key, place in self.places(model).items()}
+        return self.values(self.places(model))
 
     @cached_property
     def twice(self) -> set[str]:
@@ -77,40 +77,56 @@ class Tree:
         return {places[key]: DROPPED if new is None else new for key, new in tensors.items()}
 
     @cached_property
-    def copies(self) -> dict[str, dict[str, Place]]:
-        """The places, by the model's keys, of other tensors with these names, such as averages of the weights, behind
-        what is before the names, and of the buffers beside them. Also of lists of such tensors in the model's order, as
-        diffusers keeps averages."""
-        model, found, names = self.tensors(self.model), dict[str, dict[str, Place]](), dict[Place, str]()
+    def named(self) -> dict[Place, str]:
+        """The names, without those of wrappers, of all tensors that belong neither to the model nor to an optimizer."""
+        outside = (place for place, value in nodes(self.root) if isinstance(value, Tensor) and not self.in_state(place))
+        names = {place: ".".join(unwrapped(str(name)) for name in place) for place in outside}
+        return {place: name for place, name in names.items() if not within(place, [self.model])}
+
+    @cached_property
+    def twins(self) -> dict[str, dict[str, Place]]:
+        """The places, by the model's keys, of other tensors with these names, behind what is before the names. Also of
+        lists of such tensors in the model's order, as diffusers keeps averages."""
+        model, found = self.tensors(self.model), dict[str, dict[str, Place]]()
         of_model = {unwrapped(key): key for key in model}
-        untied = {(each.data_ptr(), form(each)): key for key, each in model.items()}.values()
-        for place, value in nodes(self.root):
-            if self.in_state(place) or within(place, [self.model]):
-                continue
-            parts = (whole := ".".join(unwrapped(str(name)) for name in place)).split(".")
-            names |= {place: whole} if isinstance(value, Tensor) else {}
-            for end in range(len(parts) if isinstance(value, Tensor) else 0):
+        for place, whole in self.named.items():
+            parts = whole.split(".")
+            for end in range(len(parts)):
                 if (name := ".".join(parts[end:])) in of_model:
                     found.setdefault(".".join(parts[:end]), {})[of_model[name]] = place
+        untied = {(each.data_ptr(), form(each)): key for key, each in model.items()}.values()
+        for place, value in nodes(self.root):
             inner = dict(children(value)) if place and AVERAGES.fullmatch(str(place[-1])) else {}
-            if inner and [*inner] == [*range(len(inner))] and all(map(is_weight, inner.values())):
+            if inner and {(*place, name) for name in inner} <= self.named.keys() and [*inner] == [*range(len(inner))]:
                 kinds = [form(each) for each in inner.values()]
                 keys = [key for key in untied if form(model[key]) in kinds]
-                if [form(model[key]) for key in keys] == kinds:
+                if [form(model[key]) for key in keys] == kinds and all(map(is_weight, inner.values())):
                     found[joined(place)] = {key: (*place, index) for index, key in enumerate(keys)}
-        held = {name: {key: at(self.root, place) for key, place in found[name].items()} for name in found}
         own = shapes(model)
-        copies = {
-            name: found[name]
-            for name, tensors in held.items()
-            if agree(own, shapes(tensors)) and not are_statistics(tensors, model)
-        }
+        return {name: found[name] for name in found if agree(own, shapes(self.values(found[name])))}
+
+    def values(self, places: Mapping[str, Place]) -> dict[str, Tensor]:
+        return {key: at(self.root, place) for key, place in places.items()}
+
+    @cached_property
+    def copies(self) -> dict[str, dict[str, Place]]:
+        """The ``twins`` that are copies of the weights, such as averages, with the buffers beside them."""
+        model, copies = self.tensors(self.model), dict[str, dict[str, Place]]()
+        for name, places in self.twins.items():
+            if not are_statistics(self.values(places), model):
+                copies[name] = dict(places)
         taken = {place for places in copies.values() for place in places.values()}
-        for place, whole in names.items():
+        for place, whole in self.named.items():
             above = max((name for name in copies if name and whole.startswith(f"{name}.")), key=len, default=None)
             if above is not None and place not in taken:
                 copies[above].setdefault(whole.removeprefix(f"{above}."), place)
         return copies
+
+    @property
+    def statistics(self) -> set[Place]:
+        """The places of the other ``twins``, which are numbers about the weights."""
+        others = (places for name, places in self.twins.items() if name not in self.copies)
+        return {place for places in others for place in places.values()}
 
     @cached_property
     def others(self) -> dict[Place, Any]:
@@ -169,7 +185,11 @@ def is_weight(value: Any) -> bool:
 
 
 def is_optimizer(value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(value.get("param_groups"), list | tuple | Mapping)
+    """Whether a value is the state of an optimizer. Lookahead's has two states, neither of them called ``state``."""
+    if not isinstance(value, Mapping) or "param_groups" not in value:
+        return False
+    groups = (each for _, each in children(value["param_groups"]) if isinstance(each, Mapping))
+    return isinstance(value.get("state"), Mapping) or any("params" in each for each in groups)
 
 
 def is_of_optimizer(place: Place, value: Any) -> bool:
@@ -218,9 +238,14 @@ def agree(one: Mapping[str, Form], other: Mapping[str, Form]) -> bool:
 
 def are_statistics(tensors: Mapping[str, Tensor], model: Mapping[str, Tensor]) -> bool:
     """Whether tensors with the names of a model's are numbers about its weights, such as squares of gradients or a mask
-    of zeros and ones: none in a table of positions is negative."""
-    tables = [key for key in tensors if is_table_name(key) and is_weight(tensors[key]) and tensors[key].numel()]
-    return any(tensors[key].min() >= 0 > model[key].min() for key in tables if not tensors[key].is_meta)
+    of zeros and ones: those of a table of positions are positive, or zero, and the table's are not."""
+    both = ((tensors[key], model[key]) for key in tensors if is_table_name(key))
+    values = ([each.detach().float() for each in pair] for pair in both if all(map(has_values, pair)))
+    return any(about.min() >= 0 > table.min() and about.max() > 0 for about, table in values)
+
+
+def has_values(tensor: Tensor) -> bool:
+    return is_weight(tensor) and tensor.is_floating_point() and tensor.numel() > 0 and not tensor.is_meta
 
 
 def shapes(model: Mapping[Any, Any]) -> dict[str, Form]:

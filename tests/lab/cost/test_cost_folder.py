@@ -10,7 +10,7 @@ import pytest
 from made_up_cost import result
 from made_up_runs import spec
 from posembed.errors import ArgumentError, RunFolderError
-from posembed.lab.cost.results import CostResult, CostSummary, kept, measured_once
+from posembed.lab.cost.results import OF_COST, CostResult, CostSummary, kept, measured_once
 from posembed.lab.questions import QUESTIONS
 from posembed.lab.runs.results import RunFolder
 from posembed.lab.tasks.text_specs import LengthSpec
@@ -77,6 +77,19 @@ def test_a_finished_measurement_is_read_and_an_interrupted_one_made_again(tmp_pa
     assert not kept(tmp_path, RESULT.settings)
     assert measured_once(tmp_path, RESULT.settings, lambda: RESULT) == RESULT
     assert measured_once(tmp_path, RESULT.settings, interrupted) == RESULT  # which is not called
+
+
+def test_a_damaged_measurement_is_refused_and_a_link_to_nothing_is_none(tmp_path: Path) -> None:
+    measured_once(tmp_path, RESULT.settings, lambda: RESULT)
+    (tmp_path / OF_COST).write_text("")
+    for done in (kept, lambda *of: measured_once(*of, lambda: RESULT)):
+        with pytest.raises(RunFolderError, match="cannot be read"):
+            done(tmp_path, RESULT.settings)
+    (tmp_path / OF_COST).unlink()
+    with pytest.raises(RunFolderError, match="with the options that began it"):
+        write_report(tmp_path)
+    (tmp_path / OF_COST).symlink_to("nothing")
+    assert not kept(tmp_path, RESULT.settings)
 
 
 def test_two_processes_do_not_measure_into_one_folder(tmp_path: Path) -> None:

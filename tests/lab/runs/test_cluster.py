@@ -149,6 +149,9 @@ def test_a_run_that_asks_for_more_cores_than_this_machine_has_never_starts(
     with pytest.raises(ArgumentError, match="--cpus-per-run 3: this machine has 2 cores"):
         sweep_on_ray(specs, task, RunFolder(tmp_path / "a", LengthSpec), address="ray", cpus_per_run=3)
     assert not (tmp_path / "a").exists()
+    told: dict[str, Any] = {"address": "ray", "device": "cpu"}
+    one = sweep_on_ray(specs, task, RunFolder(tmp_path / "a", LengthSpec), **told)  # a finished one does not start
+    assert sweep_on_ray(specs, task, RunFolder(tmp_path / "a", LengthSpec), cpus_per_run=3, **told) == one
 
 
 @pytest.mark.whole

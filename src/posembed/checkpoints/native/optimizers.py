@@ -66,9 +66,11 @@ def changed_moments(tree: Tree, place: Place, edit: Edit, masters: Mapping[Place
             certain = bool(pinned) or (model.counts[shape] == 1 and not others.counts[shape])
             of_others = (means and Counter(sizes.values()) <= model.counts + others.counts) or shape in elsewhere
         else:
+            same = {number for number, _, each in held if each.shape == shape}
+            kin = any(f".{wanted}".endswith(f".{name}") or name.endswith(f".{wanted}") for name in named.values())
             alike = {number for number, _, _ in held if named[number] == wanted}
             certain = (model.has(sized) and not others.has(sized)) or (wanted, shape) not in others.named
-            of_others = model.has(sized) or others.has(sized)
+            of_others = model.has(sized) or (means and not same) or (others.has(sized) and not kin)
         if not alike and of_others:
             continue  # the optimizer trains no table
         moments = {(*at_state, number, name): each for number, name, each in held if number in alike}
@@ -84,7 +86,8 @@ def networks(tree: Tree, masters: Mapping[Place, str]) -> tuple[Network, Network
     own = {key: at(tree.root, each) for key, each in tree.places(tree.model).items() if each not in masters}
     untied = {(each.data_ptr(), tuple(each.shape)) for each in own.values()}
     floats = ((each, *form(value)) for each, value in tree.beside.items() if isinstance(value, Tensor))
-    beside = [(each, shape) for each, shape, real in floats if real and not (each in masters or tree.in_state(each))]
+    known = {*masters, *tree.statistics}
+    beside = [(each, shape) for each, shape, real in floats if real and not (each in known or tree.in_state(each))]
     ends = {(unwrapped(joined(each[start:])), shape) for each, shape in beside for start in range(len(each))}
     of_model = Network({(unwrapped(key), tuple(each.shape)) for key, each in own.items()}, shape_counts(untied))
     return of_model, Network(ends, shape_counts(beside))

@@ -19,7 +19,7 @@ from posembed.lab.metrics import GROUPS, metrics
 from posembed.lab.runs.results import DAMAGED
 from posembed.measure.estimates import X
 from posembed.measure.frame import Frame
-from posembed.measure.jobs import Store
+from posembed.measure.jobs import SETTINGS, Store
 from posembed.measure.metrics import Metric
 from posembed.measure.summary import Axis, Summary, plain
 from posembed.settings import Count, Names, NotNegative, Settings, TwoOrMore, option, restored
@@ -165,9 +165,10 @@ def store_of(folder: Path, settings: CostSettings) -> Store:
 
 
 def kept(folder: Path, settings: CostSettings) -> bool:
-    """Returns whether the folder has a finished measurement. Raises RunFolderError if it holds other results."""
+    """Returns whether the folder has a finished measurement. Raises RunFolderError if it holds other results, or if the
+    measurement cannot be read."""
     store_of(folder, settings).check()
-    return os.path.lexists(folder / OF_COST)
+    return os.path.exists(folder / OF_COST) and load(folder).settings == settings
 
 
 def measured_once(folder: Path, settings: CostSettings, measure: Callable[[], CostResult]) -> CostResult:
@@ -186,7 +187,8 @@ def load(folder: Path) -> CostResult:
         result: CostResult = restored(CostResult, json_object(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         made = shlex.join(["posembed", "compare", "cost", "--out", str(folder)])
-        raise RunFolderError(f"{folder} holds no {OF_COST}; create it with: {made}") from None
+        begun = ", with the options that began it" if os.path.lexists(folder / SETTINGS) else ""
+        raise RunFolderError(f"{folder} holds no {OF_COST}; create it with: {made}{begun}") from None
     except DAMAGED as error:
         raise RunFolderError(
             f"{file} cannot be read ({reason(error)}); measure again with posembed compare cost into another --out"

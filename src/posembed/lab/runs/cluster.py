@@ -56,7 +56,8 @@ def sweep_on_ray(
         check(spec, task)
     with connected(address) as ray:
         cores = max(machine["Resources"].get("CPU", 0) for machine in ray.nodes())
-        if cpus_per_run > cores and cluster_of(address) == "local":  # another cluster may get larger machines
+        missing = {*specs} - {result.spec for result in folder.results()}
+        if missing and cpus_per_run > cores and cluster_of(address) == "local":  # others may get larger machines
             raise ArgumentError(f"--cpus-per-run {cpus_per_run}: this machine has {cores:.0f} cores; ask for no more")
         folder.prepare(*specs)
         gpus = 1 if device in (None, "cuda") and ray.cluster_resources().get("GPU") else 0
