@@ -157,6 +157,9 @@ def from_pretrained(
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
             install(self, chosen, {}, ExitStack(), causal=causal)
+            path, _ = find_slot(self) or ("", None)
+            owner = self.get_submodule(path.rpartition(".")[0])
+            owner._is_hf_initialized = not owner._parameters  # else DistilBERT writes its sines into the slot
 
     Loading.__name__, Loading.__module__ = kind.__name__, kind.__module__
     model, report = Loading.from_pretrained(folder, config=config, output_loading_info=True, **others)
