@@ -137,6 +137,8 @@ SECTIONS = {
         leading=(
             "rolling/none+logn",
             "rope",
+            "kerple-log",
+            "alibi",
         ),
     ),
     "accuracy": Section(
