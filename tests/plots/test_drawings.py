@@ -89,6 +89,13 @@ def test_rows_that_do_not_vary_have_no_directions(name: str, kind: str) -> None:
     assert "its rows do not vary" in title(OF_ONE[name](TABLES[kind][0], title="mine"))
 
 
+@pytest.mark.parametrize("n", [64, 2048, 5000])
+def test_a_table_of_noise_has_no_strong_wave_and_is_drawn(n: int) -> None:
+    axes = plots.fourier(torch.randn(n, 8))
+    axes.figure.canvas.draw()
+    assert axes.get_xlim()[1] > n / 4
+
+
 def test_shares_of_the_variance_are_those_of_the_first_directions() -> None:
     rows = table(32)
     [curve, *_] = plots.spectrum(rows).get_lines()

@@ -43,6 +43,19 @@ def test_toeplitz_residual_is_the_distance_to_the_diagonal_means(n: int, dim: in
     assert_close(toeplitz_residual(rows), expected, scale=cancelled)
 
 
+@pytest.mark.parametrize("spread", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("n", [9, 200])
+def test_a_mean_that_all_rows_share_hides_nothing(n: int, spread: float) -> None:
+    """As in a table that was trained from zeros, with a bias in every row."""
+    rows = 1 + spread * torch.randn(n, 6, dtype=torch.float64)
+    gram = (products := rows @ rows.T) - products.mean()
+    means = torch.stack([gram.diagonal(k).mean() for k in range(n)])
+    pairs = 2 * torch.arange(n, 0, -1)
+    pairs[0] = n
+    expected = 1 - (pairs * means**2).sum() / (gram**2).sum()
+    assert_close(toeplitz_residual(rows), expected.item(), scale=1 / spread)
+
+
 def test_scale_does_not_matter() -> None:
     rows = table(20, 6)
     assert_close(toeplitz_residual(1e-3 * rows), toeplitz_residual(rows))

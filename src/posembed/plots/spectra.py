@@ -143,7 +143,8 @@ def fourier(table: Source, *, key: str | None = None, ax: Axes | None = None, ti
     if found is None:
         return heat(axes, rows.values[:0], 1.0)
     power = fourier_power(found.left_vectors[:, :number]).T
-    bins = min(power.size(1), int((power.amax(dim=0) > 0.01).nonzero().max()) + 9)
+    strong = (power.amax(dim=0) > 0.01).nonzero().flatten().tolist() or [power.size(1)]
+    bins = min(power.size(1), strong[-1] + 9)
     power = F.adaptive_max_pool1d(power[:, :bins], min(bins, MOST_DRAWN))
     return heat(axes, power.sqrt(), 1.0, extent=(-0.5, bins - 0.5, number + 0.5, 0.5))
 

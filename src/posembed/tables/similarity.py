@@ -92,13 +92,16 @@ def toeplitz_residual(table: Tensor) -> float:
     """
     rows = float64_rows(table)
     rows = rows / extreme_scale(rows)
-    n = len(rows)
-    mean = (rows.sum(dim=0) ** 2).sum() / n**2
-    gram_norm = ((rows.T @ rows) ** 2).sum() - (n * mean) ** 2  # |P P^T| = |P^T P|
-    pairs = 2 * torch.arange(n, 0, -1, dtype=torch.float64)
-    pairs[0] = n
-    toeplitz_norm = (pairs * (_diagonal_means(rows) - mean) ** 2).sum()
-    # If all rows are equal, only rounding errors are left after the mean is removed.
-    if gram_norm <= n * torch.finfo(torch.float64).eps * (n * mean) ** 2:
+    n, mean = len(rows), rows.mean(dim=0)
+    centred = rows - mean
+    if centred.abs().max() <= 4 * torch.finfo(torch.float64).eps:  # all rows are equal, but for rounding
         return 0.0
+    # With C the centred rows and u = C mean, G is C C^T + u 1^T + 1 u^T, whose parts are orthogonal.
+    u = centred @ mean
+    gram_norm = ((centred.T @ centred) ** 2).sum() + 2 * n * (u**2).sum()  # |C C^T| = |C^T C|
+    sizes = torch.arange(n, 0, -1, dtype=torch.float64)
+    pairs = 2 * sizes
+    pairs[0] = n
+    of_u = (u.cumsum(dim=0) + u.flip(0).cumsum(dim=0)).flip(0) / sizes
+    toeplitz_norm = (pairs * (_diagonal_means(centred) + of_u) ** 2).sum()
     return (1 - toeplitz_norm / gram_norm).clamp(0, 1).item()
