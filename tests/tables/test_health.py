@@ -69,7 +69,7 @@ def test_small_random_tables_are_not_judged(shape: tuple[int, int]) -> None:
 def test_a_fresh_table_was_never_trained() -> None:
     torch.manual_seed(0)
     finding = only(check_table(initial_table("normal", 512, 384)))
-    assert finding.what == "never trained"
+    assert finding.what == "like random"
     assert finding.rows == tuple(range(512))
     assert "Train the table" in finding.remedy
 
@@ -78,7 +78,7 @@ def test_rows_past_the_training_length_were_never_trained() -> None:
     torch.manual_seed(0)
     table = torch.cat([trained(), initial_table("normal", 64, 64)])
     finding = only(check_table(table))
-    assert (finding.what, describe_rows(finding.rows)) == ("never trained", "rows 64-127")
+    assert (finding.what, describe_rows(finding.rows)) == ("like random", "rows 64-127")
     assert "truncate the table before them" in finding.remedy
 
 
@@ -102,6 +102,17 @@ def test_tiled_rows_are_repeated() -> None:
     finding = only(check_table(resize_table(trained(), length=150, method="tile"), layout=TableLayout()))
     assert (finding.what, describe_rows(finding.rows)) == ("repeated", "rows 64-149")
     assert "row 64 repeats row 0" in finding.figure
+
+
+def test_one_repeated_row_does_not_hide_the_tail() -> None:
+    table = minilm_positions().clone()
+    as_is = {finding.what: finding.rows for finding in check_table(table)}
+    for row in (20, 200, 400):
+        changed = table.clone()
+        changed[row] = changed[row - 1]
+        found = {finding.what: finding.rows for finding in check_table(changed)}
+        assert found["repeated"] == (row,)
+        assert found["rarely trained"][0] == as_is["rarely trained"][0]
 
 
 def test_positions_counted_in_bfloat16_are_repeated() -> None:

@@ -35,7 +35,7 @@ from posembed.words import CAUSAL, MASKED, SENTENCES
 # A singular value decomposition of more rows takes minutes, and this many show what was learned.
 MOST_ROWS = 4096
 TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|tokens_embed|shared)\.weight$")
-EMBEDDING = re.compile(r"emb|wte|wpe")
+EMBEDDING = re.compile(r"emb|wte|wpe|(^|\.)shared\.weight$")
 SAMPLED_TOKENS = 8192
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEWEST_CELLS = 3  # along axes, which need no probe

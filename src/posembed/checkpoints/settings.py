@@ -23,10 +23,12 @@ from posembed.checkpoints.position_tables import (
     section,
     tiled_sizes,
 )
+from posembed.checkpoints.sources.configs import config_object
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, open_checkpoint
 from posembed.modelfiles.copies import recorded
 from posembed.modelfiles.json_files import LargeJson
+from posembed.modelfiles.training_files import nodes
 from posembed.tables.families import FieldPath
 from posembed.words import least
 
@@ -293,6 +295,15 @@ def limits_of(source: str | Path, key: str) -> tuple[int | None, int | None]:
     """Returns ``trained_positions`` of the table with this key, and ``fed_length`` of its checkpoint."""
     checkpoint = open_checkpoint(source)
     return trained_positions(checkpoint, key), fed_length(checkpoint)
+
+
+def rotates(source: str | Path) -> bool | None:
+    """Returns whether the config of a checkpoint has settings of RoPE. None if it has no config with a known type."""
+    read = open_checkpoint(source).config or {}
+    config = config_object(read) if "model_type" in read else None
+    if config is None:
+        return None
+    return any("rope" in str(place[-1]) or "rotary" in str(place[-1]) for place, _ in nodes(config.to_dict()) if place)
 
 
 def trained_positions(checkpoint: Checkpoint, key: str) -> int | None:

@@ -55,6 +55,10 @@ TOKEN_RATIO = 3.0
 ROW_RATIO = 20.0
 """The largest ratio of the tokens' norm to the rows' norm. At 20, position makes up 1/400 of the sum's variance."""
 
+FEW = 0.01
+"""The share of repeated rows from which a table is not searched for rarely trained rows: without the repeated ones, the
+others look rough."""
+
 SHOWN = 4
 """The largest number of rows whose values ``figure`` lists."""
 
@@ -78,8 +82,8 @@ class Finding:
     """
 
     what: str
-    """"not finite", "dead", "never trained", "repeated", "outlying", "rarely trained", "scale" or, for a checkpoint,
-    "wrong ids"."""
+    """"not finite", "dead", "like random", "repeated", "outlying", "rarely trained", "scale"; of relative rows, "never
+    trained"; of a checkpoint, "wrong ids"."""
     rows: tuple[int, ...]
     """Row numbers of the table, ascending."""
     figure: str
@@ -186,10 +190,10 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
     fresh = fresh_rows(rows)
     if fresh.any():
         yield Finding(
-            "never trained",
+            "like random",
             tuple(places[fresh].tolist()),
             f"cosine to the more similar neighbour {nearer_cosine(rows)[fresh].mean():.2f}, as for random rows",
-            "They have their initial values: training never changed them.",
+            "They look like initial values: training gave them no order.",
             UNTRAINED if fresh.all() else UNREACHED,
         )
     first = first_equal_row(rows)
@@ -216,8 +220,9 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             "Marked positions: the first row often marks the start, others mark where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
-    if not layout.axes and not repeated.any():
-        yield from _of_rare(rows[~fresh], places[~fresh])
+    if not layout.axes and repeated.float().mean() < FEW:
+        known = ~fresh & ~repeated
+        yield from _of_rare(rows[known], places[known])
     if token_norm is not None:
         yield from _of_scale(rows, places, token_norm)
 

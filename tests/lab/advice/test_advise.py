@@ -475,6 +475,20 @@ def test_a_length_that_was_not_measured() -> None:
     )
 
 
+@pytest.mark.parametrize(("kind", "rotates"), [("Llama", True), ("GPTNeoX", True), ("Bloom", False)])
+def test_only_a_checkpoint_with_rope_is_told_to_scale_it(kind: str, rotates: bool, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = getattr(transformers, f"{kind}Config")(vocab_size=20, **sizes)
+    getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(tmp_path)
+    same = advise(checkpoint=tmp_path, length=128)
+    assert (same.recommendation, "has positions for" in same.reasons[0]) == ("keep", False)
+    if rotates:
+        assert advise(checkpoint=tmp_path, length=128, longest=1000).recommendation.startswith("rope-")
+    else:
+        with pytest.raises(ArgumentError, match="no RoPE to scale; evaluate the checkpoint"):
+            advise(checkpoint=tmp_path, length=128, longest=1000)
+
+
 def test_runs_of_what_is_no_option_are_named() -> None:
     """An encoding per layer, or a suffix that was not published, also if nothing else was measured."""
     for names in (["rope/none", "alibi", "rope+logn"], ["rope/none", "rope+logn"]):
@@ -495,6 +509,7 @@ def test_of_several_tables_the_one_for_the_input_counts(tmp_path: Path) -> None:
     assert advise(length=20, longest=21, checkpoint=tmp_path).recommendation == "resize"
     assert advise(grid=(4, 4), checkpoint=tmp_path).recommendation == "keep"
     assert advise(grid=(4, 4), longest_grid=(4, 5), checkpoint=tmp_path).recommendation == "resize"
+    assert advise(grid=(2, 2), checkpoint=tmp_path).recommendation == "resize"  # its rows are other cells
 
 
 @pytest.fixture(scope="module")

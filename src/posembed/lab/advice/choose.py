@@ -178,10 +178,12 @@ class Evidence:
         were measured for them."""
         others = [self.option(each) for each in self.known if limit(each, self.needs) is None]
         measured = [(each, each.needed) for each in others if each.needed is not None]
-        if not measured and self.needs.checkpoint is not None and self.needs.use != "decoder":
+        held = self.needs.checkpoint
+        if not measured and held is not None and (self.needs.use != "decoder" or not held.rotates):
+            what = "RoPE can only be scaled in decoders here" if held.rotates else "no RoPE to scale"
             raise ArgumentError(
-                "the checkpoint has no learned table to resize, and RoPE can only be scaled in decoders here; evaluate "
-                "the checkpoint at the longer length as it is, or leave it out to see what else there is"
+                f"the checkpoint has no learned table to resize, and {what}; evaluate the checkpoint at the longer "
+                "length as it is, or leave it out to see what else there is"
             )
         if not measured:
             reasons = listed(sorted({limit(each, self.needs) or "it was not measured" for each in self.known}), "or")
@@ -216,7 +218,7 @@ def limit(each: Candidate, needs: Needs) -> str | None:
         each.problem: each.problem is not None,
         "the checkpoint was not trained with it": held is not None
         and held.length is None
-        and not (needs.use == "decoder" and each.name.startswith("rope-")),
+        and not (needs.use == "decoder" and held.rotates and each.name.startswith("rope-")),
         f"it has no position past the {needs.length:,} of training": not needs.fixed and each.ends == "training",
         "it needs a row for every position, and your texts have no limit": needs.longest is None
         and each.ends is not None,

@@ -65,7 +65,7 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
         return None
     from posembed.checkpoints.inspect import inspect_checkpoint
     from posembed.checkpoints.position_tables import PositionTable
-    from posembed.checkpoints.settings import limits_of
+    from posembed.checkpoints.settings import limits_of, rotates
 
     checkpoint = converted("checkpoint", checkpoint, Path | str)
     report = inspect_checkpoint(checkpoint)
@@ -76,7 +76,7 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     ]
     fitting = [each for each in learned if (each[0].layout.grid is None) == (grid is None)] or learned
     if not fitting:
-        return Existing(None, source=str(checkpoint))
+        return Existing(None, source=str(checkpoint), rotates=rotates(checkpoint) is not False)
     found, findings = min(fitting, key=lambda each: each[0].length)
     limits = limits_of(checkpoint, found.key)
     return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, report.kind, *limits)

@@ -44,6 +44,8 @@ class Existing:
     """The number of positions before a resize, if no fine-tuning is recorded after it; otherwise None."""
     fed: int | None = None
     """The most tokens that sentence-transformers feeds to the model at once; None if its settings have no limit."""
+    rotates: bool = True
+    """Whether it may have RoPE, which can be scaled, if it has no table."""
 
     @property
     def reach(self) -> str:
@@ -152,7 +154,9 @@ class Needs(Settings):
         held = self.checkpoint
         if held is None or held.length is None or self.largest is None:
             return False
-        return all(a <= b for a, b in zip(self.largest, held.grid or (held.length,), strict=True))
+        if held.grid is not None:
+            return self.largest == held.grid  # the rows of a smaller image would be those of other cells
+        return self.largest[0] <= held.length
 
     @property
     def is_cut(self) -> bool:
