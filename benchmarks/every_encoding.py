@@ -139,6 +139,7 @@ SECTIONS = {
             "rope",
             "kerple-log",
             "alibi",
+            "learned-averaged",
         ),
     ),
     "accuracy": Section(
