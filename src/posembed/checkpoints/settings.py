@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -40,6 +41,8 @@ SENTENCE_SETTINGS = tuple(
 OF_QUERIES = ("query_length",)
 SENTENCE_LIMITS = (("max_seq_length",), ("document_length",), OF_QUERIES, ("processing_kwargs", "text", "max_length"))
 TOKENIZER = "tokenizer.json"
+ROTATES = re.compile(r"(.*_)?(rope|rotary)")
+"""Matches the names of settings of RoPE."""
 GENERATION = "generation_config.json"
 NO_LIMIT = 10**12
 """Numbers from here on mean no limit: transformers writes 10^30 for a tokenizer without one."""
@@ -303,7 +306,7 @@ def rotates(source: str | Path) -> bool | None:
     config = config_object(read) if "model_type" in read else None
     if config is None:
         return None
-    return any("rope" in str(place[-1]) or "rotary" in str(place[-1]) for place, _ in nodes(config.to_dict()) if place)
+    return any(ROTATES.match(str(place[-1])) for place, _ in nodes(config.to_dict()) if place)
 
 
 def trained_positions(checkpoint: Checkpoint, key: str) -> int | None:

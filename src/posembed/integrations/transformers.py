@@ -138,8 +138,9 @@ def from_pretrained(
         inside = [name for name, part in config.to_dict().items() if isinstance(part, dict) and NAME in part]
         if inside:
             raise ArgumentError(
-                f"{folder}: the encoding belongs to a model inside ({inside[0]}), which neither this function nor "
-                "transformers loads; build the same model, with replace_positions, then call load_state_dict"
+                f"{folder}: the encoding belongs to a model inside ({inside[0]}), which this function does not load "
+                "and transformers loads without it; build the model again, with replace_positions, then call "
+                "load_state_dict"
             )
         raise ArgumentError(
             f"{folder}: config.json has no entry {NAME!r}, so it is of no model that was given to replace_positions; "

@@ -202,7 +202,7 @@ def averages(tree: Tree, edit: Edit) -> dict[Place, str]:
     model_ema.wpeweight for model.wpe.weight, or for wpe.weight."""
     found = dict[Place, str]()
     for places in (tree.places(tree.model), *tree.copies.values()):
-        tensors = {key: at(tree.root, place) for key, place in places.items()}
+        tensors = tree.values(places)
         for module in {parent(key) for key in tensors if EMA.search(parent(key))}:
             own = {key.rpartition(".")[2]: key for key in tensors if parent(key) == module}
             for above in (f"{EMA.sub('', module)}.", f"{parent(module)}.".lstrip(".")):

@@ -245,7 +245,8 @@ def of_checkpoint(needs: Needs) -> list[Option]:
         keep = None if needs.fixed else f"it was not trained on positions past {needs.length:,}"
         resize: str | None = "it has no learned table"
     else:
-        keep = None if needs.inside_table else f"its table ends at {held.reach}"
+        reach = f"ends at {held.reach}" if held.grid is None else f"has {held.reach} cells"
+        keep = None if needs.inside_table else f"its table {reach}"
         resize = "every table has a last row" if needs.longest is None else beyond(needs.table, needs)
     kept, size = (held.length or 0) * needs.width, needs.table if held.length is not None else 0
     whole = "the checkpoint's positions as they are"

@@ -168,7 +168,10 @@ def kept(folder: Path, settings: CostSettings) -> bool:
     """Returns whether the folder has a finished measurement. Raises RunFolderError if it holds other results, or if the
     measurement cannot be read."""
     store_of(folder, settings).check()
-    return os.path.exists(folder / OF_COST) and load(folder).settings == settings
+    if not os.path.exists(folder / OF_COST):
+        return False
+    load(folder)
+    return True
 
 
 def measured_once(folder: Path, settings: CostSettings, measure: Callable[[], CostResult]) -> CostResult:
