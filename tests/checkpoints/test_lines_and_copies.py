@@ -277,6 +277,33 @@ def test_stages_with_patches_of_their_own_have_no_known_size(tmp_path: Path) -> 
         assert new["args"] == {"img_size": 32}
 
 
+def test_the_only_convolution_makes_the_patches(tmp_path: Path) -> None:
+    """torchvision's is called conv_proj, outside the encoder; in a tower of CLIP alone it may have one frame."""
+    torchvision = {"encoder.pos_embedding": torch.randn(1, 17, DIM), "conv_proj.weight": torch.randn(DIM, 3, 16, 16)}
+    torchvision |= {"class_token": torch.randn(1, 1, DIM), "encoder.ln.weight": torch.ones(DIM)}
+    clip = {"backbone.positional_embedding": torch.randn(17, DIM), "backbone.class_embedding": torch.randn(DIM)}
+    frames, image = ({"backbone.conv1.weight": torch.randn(DIM, 3, *kernel)} for kernel in ((1, 16, 16), (16, 16)))
+    for state in (torchvision, clip | frames, clip | image):
+        table = next(iter(state))
+        said, new = resized(tmp_path, state, image_size=96)
+        assert "taken to have 64 x 64 pixels" in said
+        assert new[table].numel() == 37 * DIM
+    for other in ({"stem.weight": torch.randn(4, 3, 3, 3)}, {"encoder.pos_embedding": torch.randn(1, 17, 4)}):
+        with pytest.raises(ArgumentError, match=r"patch size of encoder\.pos_embedding in pixels is unknown"):
+            resized(tmp_path, torchvision | other, image_size=96)
+    line = {"encoder.pos_emb": torch.randn(50, DIM), "encoder.conv.weight": torch.randn(DIM, 1, 3, 3)}
+    assert resized(tmp_path, line, length=60)[1]["encoder.pos_emb"].shape == (60, DIM)
+
+
+def test_a_table_with_such_rows_for_each_layer_is_named_if_it_stays(tmp_path: Path) -> None:
+    """As mid_pos_embed in YOLOS's own files."""
+    state = {"pos_embed": torch.randn(1, 17, DIM), "mid_pos_embed": torch.randn(2, 1, 17, DIM)}
+    state |= {"cls_token": torch.randn(1, 1, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 16, 16)}
+    said, new = resized(tmp_path, {"model": state}, image_size=96)
+    assert "model.mid_pos_embed: looks like a table of the old size, and stays" in said
+    assert torch.equal(new["model"]["mid_pos_embed"], state["mid_pos_embed"])
+
+
 def test_frames_behind_an_odd_convolution_are_those_of_a_setting(tmp_path: Path) -> None:
     state = {"pos_embed_temporal": torch.randn(1, 8, DIM), "patch_embed.proj.weight": torch.randn(DIM, 3, 3, 7, 7)}
     said, new = resized(tmp_path, {"m": state}, frames=16)

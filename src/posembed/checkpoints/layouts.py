@@ -285,9 +285,9 @@ def judged(table: FoundTable, layout: TableLayout, length: int, patch: Size | No
 
 def projection_beside(key: str, tensors: Tensors) -> str | None:
     """Returns the key of the convolution that makes a table's patches: beside the table, or further out with "patch" in
-    its name. None if unknown, as after several convolutions (hybrids of a ResNet and a transformer) and in models of
-    several stages with patches of their own (PVT)."""
-    kernels = {name: each.shape[2:] for name, each in tensors.items() if len(each.shape) in (4, 5)}
+    its name, or the only one of the file, in a module around the table. None if unknown, as after several convolutions
+    (hybrids of a ResNet and a transformer) and in models of several stages with patches of their own (PVT)."""
+    kernels = {name: each.shape[-2:] for name, each in tensors.items() if len(each.shape) in (4, 5)}
     above, named = parent(key), ""
     while True:
         near = (name for name in kernels if name.startswith(above) and not is_table_name(name))
@@ -303,6 +303,10 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
             break
         above, named = parent(above), "patch"
     of_part = [name for name, rest in inside.items() if part and rest.partition(".")[0] == part]
+    if not part:  # conv_proj in torchvision
+        of_part = [name for name in inside if min(kernels[name]) > 1]
+        around = (key.startswith(parent(parent(name))) for name in of_part)
+        of_part *= all(around) and all(tensors[name].shape[0] == tensors[key].shape[-1] for name in of_part)
     return of_part[0] if len(of_part) == 1 else None
 
 
@@ -331,7 +335,7 @@ def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
         inside = f"{above}." if above else ""
         shapes = {key: tuple(each.shape) for key, each in tensors.items() if key.startswith(inside)}
         kernels = {key: shape for key, shape in shapes.items() if len(shape) in (4, 5) and shape[0] > 1}
-        embeds = any(min(shape[2:]) > 1 or "embed" in key for key, shape in kernels.items())
+        embeds = any(min(shape[-2:]) > 1 or "embed" in key for key, shape in kernels.items())
         if embeds or any(map(OF_IMAGES.search, shapes)):
             return grid
         if any(len(shape) == 2 and OF_TEXTS.search(key) for key, shape in shapes.items()):

@@ -227,10 +227,11 @@ def namesakes(tree: Tree, edit: Edit) -> list[Place]:
 
 
 def unknown_tables(tree: Tree, edit: Edit) -> list[Place]:
-    """Returns the places of the model's other tensors with the name and the shape of a table, as an average's has."""
-    shapes = [each.before.shape for each in edit.tables]
+    """Returns the places of the model's other tensors with the name and the rows of a table, as an average's has, or
+    one in which each layer has such rows (YOLOS)."""
+    shapes = [each.before.shape[-2:] for each in edit.tables]
     others = {key: place for key, place in tree.places(tree.model).items() if key not in edit.tensors}
-    return [place for key, place in others.items() if is_table_name(key) and at(tree.root, place).shape in shapes]
+    return [place for key, place in others.items() if is_table_name(key) and at(tree.root, place).shape[-2:] in shapes]
 
 
 def rotations(tree: Tree, edit: Edit) -> list[Place]:

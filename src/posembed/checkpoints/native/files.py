@@ -71,7 +71,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     user asks for the size of a grid; None for any table. named: the table that the user names."""
     found = find_tables(None, tensors)
     sizes = dict(sorted(sizes_in(file).items(), key=lambda size: -nearness(size[0], named)))
-    by_key = {table.key: in_line_or_grid(table, sizes, on_grid) for table in found.tables}
+    by_key = {table.key: in_line_or_grid(table, sizes, on_grid, tensors) for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
@@ -139,7 +139,7 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
     fits = [front for front in fronts.values() if (rows.reserved or 0) <= front <= most]
     if fronts and not fits:
         key, front = next(iter(fronts.items()))
-        front = front if rows.reserved is None else rows.reserved
+        front = max(front, 0) if rows.reserved is None else rows.reserved
         wrong = f"{front} reserved rows, a grid of {' x '.join(map(str, grid))} and {tail} rows after it"
         raise CheckpointError(f"{key}: has {tables[key].rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
     layout = TableLayout(prefix=min(fits, default=0), axes=tuple(map(Axis, AXES[-len(grid) :], grid)), tail=tail)
@@ -214,10 +214,15 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
     return table.doubted(f"its {table.rows} rows are not the differences of the cells of a square, or of its index")
 
 
-def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None) -> FoundTable:
+def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None, tensors: Tensors) -> FoundTable:
     """Returns a guessed table (1, N, D) on a grid or in a line as the user asks, if the settings do not contradict it
-    and, for a line, say so; otherwise as the settings say."""
+    and, for a line, say so; otherwise as the settings say. A table (N, D) is a grid, if the user asks for one and a
+    convolution beside it makes patches (a tower of CLIP alone)."""
     is_grid = isinstance(table, PositionTable) and bool(table.layout.axes)
+    if on_grid and len(table.shape) == 2 and table.doubt == A_GUESS and not is_grid:
+        patches, grid = projection_beside(table.key, tensors), guessed_grid(table)
+        square = isinstance(grid, PositionTable) and patches and parent(parent(patches)) == parent(table.key)
+        return grid if square else table
     if len(table.shape) != 3 or table.shape[0] > 1 or table.found_by != "name" or table.fixed:
         return table
     line = table.read_by(TableLayout(), doubt=A_GUESS)
