@@ -288,6 +288,15 @@ def test_a_dry_run_needs_no_network(name: str, wrong: str, resized: Path) -> Non
     assert planned.files["model.safetensors"] == (resized / "model.safetensors").stat().st_size
     assert ".cache/x" not in planned.files
     assert "nothing was uploaded (--dry-run)" in repr(planned)
+    assert "continue training" not in repr(planned)
+
+
+def test_the_state_of_a_training_is_called_so(resized: Path) -> None:
+    for state in ("optimizer.pt", "checkpoint-5/rng_state_0.pth"):
+        (resized / state).parent.mkdir(exist_ok=True)
+        (resized / state).write_bytes(b"")
+    said = repr(posembed.push_checkpoint(resized, "me/x", dry_run=True))
+    assert "checkpoint-5/rng_state_0.pth, optimizer.pt: needed only to continue training" in said
 
 
 def test_a_card_with_broken_metadata_is_refused(resized: Path) -> None:

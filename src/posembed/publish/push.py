@@ -19,6 +19,7 @@ from posembed.modelfiles.folders import RECORD, is_weights, loaded_instead, refu
 from posembed.modelfiles.json_files import encodable
 from posembed.modelfiles.raw_files import reading
 
+OF_TRAINING = re.compile(r"(^|/)(optimizer|scheduler|scaler|rng_state\w*)\.(pt|pth|bin)$")  # of transformers' Trainer
 TAGS = ("posembed", "position-embeddings")
 METADATA = re.compile(r"\s*---\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 FIELD = r"^{}[ \t]*:.*(?:(?:\n[ \t]*(?:#.*)?)*\n(?:[ \t]+\S|-).*)*"
@@ -46,6 +47,8 @@ class Push:
         lines = [f"{size:>15,}  {path}" for path, size in self.files.items()]
         lines += [f"{'deleted':>15}  {path}, with other weights" for path in self.deleted]
         lines += [f"{'stays':>15}  {path}, which may hold the old table" for path in self.stay]
+        needless = [path for path in self.files if OF_TRAINING.search(path)]
+        lines += [f"{', '.join(needless)}: needed only to continue training, and may be moved away"] * bool(needless)
         total = f"{sum(self.files.values()):,} bytes to {self.name} ({'private' if self.private else 'public'})"
         return "\n".join([*lines, total, "nothing was uploaded (--dry-run)" if self.url is None else self.url])
 
