@@ -152,6 +152,10 @@ def test_a_table_of_rows_and_columns_side_by_side(length: int) -> None:
 
 def test_rows_and_columns_of_one_field_change_together() -> None:
     model = NUMBERED["pix2struct"].model()
+    with pytest.raises(
+        CheckpointError, match=r"no table of positions in a line; .* --table embeddings\.column_embedder"
+    ):
+        posembed.resize_model_(model, length=20)
     edit = posembed.resize_model_(model, length=20, table="embeddings.column_embedder.weight")
     assert {change.key for change in edit.tables} == {
         "embeddings.row_embedder.weight", "embeddings.column_embedder.weight"

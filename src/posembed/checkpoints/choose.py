@@ -370,7 +370,7 @@ def only_candidates(found: Found, option: Option) -> list[FoundTable]:
     if not fields:
         others = flags_for(found.understood)
         remedy = f". To resize these, pass {', or '.join(others)}" if others else ""
-        if named:
+        if named := named or [table for table in found.understood if flags_for([table]) == [option.flags]]:
             remedy = f". Add one of these to the command (in Python, table=...): {tables_to_name(named)}"
         understood = found.tables and not any(table.doubt for table in found.tables)
         none = f"this model has no table of {option.kind}" if understood else NOT_UNDERSTOOD.format(option.kind)
