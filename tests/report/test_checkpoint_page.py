@@ -122,6 +122,14 @@ def test_waves_are_named_by_their_length() -> None:
     # Waves that lengthen from 11 rows to 15.
     drifting = torch.sin(positions * 2 * torch.pi / (11 + positions / 60))
     assert wave_length(fourier_power(drifting[:, None])[:, 0], 120) == pytest.approx(13, abs=1)
+    between = torch.sin(torch.arange(256.0) * 2 * torch.pi / 100)[:, None]
+    assert wave_length(fourier_power(between - between.mean())[:, 0], 256) == pytest.approx(100, rel=0.02)
+
+
+def test_slopes_and_steps_are_no_waves() -> None:
+    rows = torch.arange(256.0)
+    for values in (rows, rows.sqrt(), rows**2, (rows > 128).float()):
+        assert wave_length(fourier_power((values - values.mean())[:, None])[:, 0], 256) is None
 
 
 TABLES = {

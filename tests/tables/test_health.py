@@ -113,6 +113,12 @@ def test_one_repeated_row_does_not_hide_the_tail() -> None:
         found = {finding.what: finding.rows for finding in check_table(changed)}
         assert found["repeated"] == (row,)
         assert found["rarely trained"][0] == as_is["rarely trained"][0]
+    torch.manual_seed(0)
+    for rows, start in ((64, 48), (100, 75)):  # one row is more than 1% of few rows
+        short = sinusoidal_table(rows, 64) + 0.02 * torch.randn(rows, 64)
+        short[start:] += 0.25 * torch.randn(rows - start, 64)
+        short[10] = short[9]
+        assert {finding.what for finding in check_table(short)} == {"repeated", "rarely trained"}, rows
 
 
 def test_positions_counted_in_bfloat16_are_repeated() -> None:

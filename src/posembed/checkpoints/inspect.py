@@ -19,11 +19,12 @@ from posembed.checkpoints.choose import companions, why_none
 from posembed.checkpoints.find import is_ids_or_mask
 from posembed.checkpoints.native.files import tables_of
 from posembed.checkpoints.plan import address_of
-from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Tensors
+from posembed.checkpoints.position_tables import Config, Found, FoundTable, PositionTable, Tensors, fields_in
+from posembed.checkpoints.sources.configs import config_object
 from posembed.checkpoints.sources.model_types import open_model
 from posembed.modelfiles.checkpoint import Checkpoint
 from posembed.modelfiles.folders import SENTENCE_ENCODER, sentence_class
-from posembed.modelfiles.safetensors import AnyTensor, dtype_name, first_rows, values_of
+from posembed.modelfiles.safetensors import AnyTensor, dtype_name, first_rows, tensor_bytes, values_of
 from posembed.tables.along_axes import AlongAxis, along_axes, by_distance
 from posembed.tables.health import Finding, check_relative, check_table
 from posembed.tables.modules import parent
@@ -36,6 +37,7 @@ from posembed.words import CAUSAL, MASKED, SENTENCES
 MOST_ROWS = 4096
 TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|tokens_embed|shared)\.weight$")
 EMBEDDING = re.compile(r"emb|wte|wpe|(^|\.)shared\.weight$")
+BUFFER = re.compile(r"final_logits_bias|inv_freq|running_(mean|var)$")
 SAMPLED_TOKENS = 8192
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEWEST_CELLS = 3  # along axes, which need no probe
@@ -181,7 +183,7 @@ def inspect_checkpoint(source: str | Path, *, model_type: str | None = None) -> 
     tensors, config = checkpoint.tensors, checkpoint.config or {}
     found = tables_of(checkpoint, rebuild=False)
     parameters = parameter_count(tensors)
-    reports = tuple(report_on(table, found, tensors, parameters) for table in found.tables)
+    reports = tuple(report_on(table, found, tensors, parameters, config) for table in found.tables)
     model_type = config.get("model_type") or config.get("architecture")
     none = "" if reports else why_none(found)
     return CheckpointReport(str(source), model_type, parameters, reports, none, kind_of(checkpoint))
@@ -193,10 +195,20 @@ def parameter_count(tensors: Tensors) -> int:
     return sum(math.prod(tensor.shape) for tensor in own.values())
 
 
+def embedding_count(tensors: Tensors) -> int:
+    """Counts the values of the tables of tokens and positions. Tables of the same shape and first row count once."""
+    tables = {key: tensor for key, tensor in tensors.items() if EMBEDDING.search(key) and len(tensor.shape) > 1}
+    kinds = {
+        (tensor.shape, bytes(tensor_bytes(first_rows(tensor, 1)))) if len(tensor.shape) == 2 else key: key
+        for key, tensor in tables.items()
+    }
+    return parameter_count({key: tables[key] for key in kinds.values()})
+
+
 def is_buffer(key: str, tensor: AnyTensor) -> bool:
     shape = tuple(tensor.shape)
     hides = is_ids_or_mask(key, shape) and (len(shape) < 4 or shape[:2] == (1, 1))  # or biases of several heads
-    return hides or dtype_name(tensor) in ("I64", "BOOL")
+    return hides or bool(BUFFER.search(key)) or dtype_name(tensor) in ("I64", "BOOL")
 
 
 def kind_of(checkpoint: Checkpoint) -> str:
@@ -212,9 +224,9 @@ def kind_of(checkpoint: Checkpoint) -> str:
     return next((kind for end, kind in HEADS.items() if name.endswith(end)), "")
 
 
-def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) -> TableReport:
+def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int, config: Config) -> TableReport:
     size = math.prod(table.shape)
-    embeddings = sum(math.prod(t.shape) for key, t in tensors.items() if EMBEDDING.search(key) and len(t.shape) > 1)
+    embeddings = embedding_count(tensors)
     values, lengths = values_of(tensors[table.key]), {table.rows}
     if values.is_floating_point() and values.element_size() == 1:  # PyTorch computes little with float8
         values = values.float()
@@ -229,11 +241,11 @@ def report_on(table: FoundTable, found: Found, tensors: Tensors, of_model: int) 
     report = TableReport(table, values, size, *shares, tuple(dependents), None, (), buckets)
     if not size:
         return report
-    findings = (*wrong_ids(table, tensors), *what_is_wrong(report, tensors))
+    findings = (*wrong_ids(table, tensors), *what_is_wrong(report, tensors, config))
     return replace(report, learned=what_it_learned(report), findings=findings)
 
 
-def what_is_wrong(report: TableReport, tensors: Tensors) -> tuple[Finding, ...]:
+def what_is_wrong(report: TableReport, tensors: Tensors, config: Config) -> tuple[Finding, ...]:
     table = report.table
     if report.relative:
         return check_relative(report.values)
@@ -242,7 +254,10 @@ def what_is_wrong(report: TableReport, tensors: Tensors) -> tuple[Finding, ...]:
     # The cells of images and sounds are not added to the rows of the tokens.
     of_text = all(axis.name == "coordinate" for axis in table.layout.axes)
     norm = token_norm(tensors, table) if of_text else None
-    return check_table(report.values, layout=table.layout, token_norm=norm)
+    findings = check_table(report.values, layout=table.layout, token_norm=norm)
+    if norm is None or not any(each.what == "scale" for each in findings) or not scales_tokens(config):
+        return findings
+    return check_table(report.values, layout=table.layout, token_norm=norm * math.sqrt(table.width))
 
 
 def wrong_ids(table: FoundTable, tensors: Tensors) -> Iterator[Finding]:
@@ -291,6 +306,14 @@ def what_it_learned(report: TableReport) -> Learned | None:
         position_error=position_error(rows),
         order_error=order_error(rows),
     )
+
+
+def scales_tokens(config: Config) -> bool:
+    """Returns whether a model multiplies token rows by the square root of their width, as mBART does. A config.json
+    leaves out what is the default of the model's type."""
+    known = config_object(config) if "model_type" in config else None
+    fields = fields_in(known.to_dict() if known is not None else config)
+    return any(path[-1] == "scale_embedding" and value is True for path, value in fields)
 
 
 def token_norm(tensors: Tensors, table: FoundTable) -> float | None:

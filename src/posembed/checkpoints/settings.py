@@ -294,7 +294,7 @@ def set_in(section: Any, path: FieldPath, value: Any) -> None:
         setattr(section, name, value)
 
 
-def limits_of(source: str | Path, key: str) -> tuple[int | None, int | None]:
+def limits_of(source: str | Path, key: str = "") -> tuple[int | None, int | None]:
     """Returns ``trained_positions`` of the table with this key, and ``fed_length`` of its checkpoint."""
     checkpoint = open_checkpoint(source)
     return trained_positions(checkpoint, key), fed_length(checkpoint)
@@ -306,7 +306,10 @@ def rotates(source: str | Path) -> bool | None:
     config = config_object(read) if "model_type" in read else None
     if config is None:
         return None
-    return any(ROTATES.match(str(place[-1])) for place, _ in nodes(config.to_dict()) if place)
+    settings = [(str(place[-1]), value) for place, value in nodes(config.to_dict()) if place]
+    others = {"alibi": True, "position_embedding_type": "nope"}  # of Falcon and Granite
+    named = any(ROTATES.match(name) for name, _ in settings)
+    return named and not any(name in others and others[name] == value for name, value in settings)
 
 
 def trained_positions(checkpoint: Checkpoint, key: str) -> int | None:

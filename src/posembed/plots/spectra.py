@@ -195,7 +195,7 @@ def directions(
         is_last = index == number - 1
         name = f"direction {index + 1}: {100 * found.variance_shares[index]:.0f}% of the variance"
         length = wave_length(power[:, index], len(parts))
-        name += "" if length is None else f", waves of about {length:.3g} rows"
+        name += "" if length is None else f", waves of about {length:.{0 if length > 10 else 1}f} rows"
         words = {"title": name, "x": "row" if is_last else "", "grid": "y"}
         axes = panels.at(left=LEFT, top=22 + index * (EACH + GAP), width=WIDE, height=EACH, **words)
         draw_lines(axes, {"": (rows.first, parts[:, index].where(rows.finite, float("nan")))})
@@ -206,7 +206,13 @@ def directions(
 
 
 def wave_length(power: Tensor, rows: int) -> float | None:
-    """Returns the wavelength, in rows, of a direction with this power by frequency; None if it is not a wave."""
+    """Returns the wavelength, in rows, of a direction with this power by frequency; None if it is not a wave. A single
+    wave in all rows cannot be told from a slope or a step. Between two frequencies, amplitudes are in the inverse ratio
+    of the distances to them."""
     peak = int(power.argmax())
     low, high = min(peak - 1, math.floor(0.75 * peak)), max(peak + 1, math.ceil(1.25 * peak))
-    return rows / peak if peak > 0 and power[max(low, 0) : high + 1].sum() > WAVE else None
+    if peak < 2 or power[low : high + 1].sum() <= WAVE:
+        return None
+    beside = max((each for each in (peak - 1, peak + 1) if each < len(power)), key=lambda each: float(power[each]))
+    amplitudes = power[[peak, beside]].sqrt()
+    return rows / float((amplitudes * amplitudes.new_tensor([peak, beside])).sum() / amplitudes.sum())

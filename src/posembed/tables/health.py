@@ -56,8 +56,8 @@ ROW_RATIO = 20.0
 """The largest ratio of the tokens' norm to the rows' norm. At 20, position makes up 1/400 of the sum's variance."""
 
 FEW = 0.01
-"""The share of repeated rows from which a table is not searched for rarely trained rows: without the repeated ones, the
-others look rough."""
+"""The largest share of repeated rows with which a table is searched for rarely trained rows; one row is always allowed.
+Without many repeated ones, the others look rough."""
 
 SHOWN = 4
 """The largest number of rows whose values ``figure`` lists."""
@@ -220,7 +220,7 @@ def _findings(rows: Tensor, layout: TableLayout, token_norm: float | None) -> It
             "Marked positions: the first row often marks the start, others mark where training sequences ended.",
             "This is not a fault, but tiling repeats the marks and interpolation blurs them: evaluate a resized table.",
         )
-    if not layout.axes and repeated.float().mean() < FEW:
+    if not layout.axes and repeated.sum() <= max(1, FEW * len(rows)):
         known = ~fresh & ~repeated
         yield from _of_rare(rows[known], places[known])
     if token_norm is not None:

@@ -8,6 +8,7 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ import pytest
 
 from made_up_runs import run, runs, save
 from posembed.errors import ArgumentError, RunFolderError
+from posembed.lab.advice.advise import advise
 from posembed.lab.advice.candidates import TABLE, built, candidates
 from posembed.lab.advice.evidence import MEASURES, PUBLISHED, Study, published_studies, study_of_folder
 from posembed.lab.advice.needs import Needs
@@ -138,6 +140,19 @@ def test_only_seeds_that_every_encoding_has_are_compared(tmp_path: Path) -> None
     folder = save(tmp_path / "apart", [run("alibi", seed=0), run("rope", seed=1), run("none", seed=0, failure="NaN")])
     with pytest.raises(ArgumentError, match="finished with every encoding: alibi has 0 and rope has 1;"):
         study_of_folder(folder.path)
+
+
+def test_an_infinite_perplexity_is_no_evidence(tmp_path: Path) -> None:
+    diverged = run("rope")
+    assert diverged.measurements is not None
+    values = (each._replace(value=each.value and 1000 + each.value) for each in diverged.measurements.values)
+    diverged = replace(diverged, measurements=replace(diverged.measurements, values=tuple(values)))
+    folder = save(tmp_path / "runs", [run("alibi"), diverged])
+    assert [*study_of_folder(folder.path).rows] == ["alibi"]
+    found = advise(runs=folder.path, length=16, longest=64)
+    json.dumps(found.to_dict(), allow_nan=False)
+    with pytest.raises(ArgumentError, match="diverged: each encoding has an infinite perplexity"):
+        study_of_folder(save(tmp_path / "diverged", [diverged]).path)
 
 
 def test_a_folder_that_is_none_or_of_another_question(tmp_path: Path) -> None:

@@ -225,6 +225,12 @@ def test_a_row_that_is_nested_too_deep(tmp_path: Path) -> None:
         load_labelled(written(tmp_path, "a.jsonl", row))
 
 
+def test_names_that_python_reads_as_numbers_are_names(tmp_path: Path) -> None:
+    for label in ("nan", "inf", "9" * 400):  # nan is a language
+        rows = "".join(f"text {i},{(label, 'eng')[i % 2]}\n" for i in range(40))
+        assert set(load_labelled(written(tmp_path, "a.csv", f"text,label\n{rows}")).labels) == {label, "eng"}
+
+
 def test_a_class_has_one_name_however_its_number_is_written(tmp_path: Path) -> None:
     rows = [{"text": f"text {i}", "label": (1, 1.0, 2, "2.0", "1")[i % 5]} for i in range(40)]
     there = load_labelled(written(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))

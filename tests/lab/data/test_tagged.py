@@ -72,6 +72,8 @@ def test_a_file_of_columns(tmp_path: Path) -> None:
         tmp_path, "# text = New York\n1\tNew York\tPROPN\n2\tis\tVERB\n\n1\tIt\tPRON\n".replace("\n", "\r\n")
     )
     assert [s.words for s in read_columns(tabs, 2, 3)] == [("New York", "is"), ("It",)]
+    mixed = written(tmp_path, "a O\rb\tB-X\r\rc O\r")  # a tab among spaces; lines end as on old Macs
+    assert [s.words for s in read_columns(mixed)] == [("a", "b"), ("c",)]
 
 
 def test_documents_stay_together(tmp_path: Path) -> None:
@@ -182,7 +184,7 @@ def test_a_sentence_in_another_unicode_form_is_a_copy(tmp_path: Path) -> None:
     ("line", "word", "message"),
     [
         ("# id {i} domain=en\n", "w{i} _ _ B-X", "starts with #; remove these comments"),
-        ("# id {i}\tdomain=en\n", "w{i} _ _ B-X", "if line 1 is a comment, remove it"),
+        ("# id {i}\tdomain=en\n", "w{i} _ _ B-X", "starts with #; remove these comments"),
         ("#\thttp://{i}\n", "{j}\tw{i}\tB-X\tO", "if line 1 is a comment, remove it"),
         ("", "{j}\tw{i}\tB-X", "only numbers, such as 1; choose the column of the words"),
         ("# sent_id = {i}\n", "{j}\tw{i}\t_\tB-X", "only numbers, such as 1; choose the column of the words"),

@@ -21,6 +21,7 @@ from posembed.lab.advice.evidence import Study, published_studies, study_of_fold
 from posembed.lab.advice.given import needs_of
 from posembed.lab.advice.longer import FAR_APART, OWN, cheapest, findings
 from posembed.lab.advice.needs import Needs
+from posembed.measure.summary import plain
 from posembed.settings import converted
 from posembed.words import SENTENCES
 
@@ -44,8 +45,8 @@ class Advice:
     sources: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns plain values, for JSON."""
-        return dataclasses.asdict(self)
+        """Returns plain values, for JSON; None stands for infinity."""
+        return dict(plain(dataclasses.asdict(self)))
 
     def sections(self) -> dict[str, list[str]]:
         """Returns the lines of text by heading, without the recommendation itself and the options."""
@@ -107,7 +108,7 @@ def recommend(needs: Needs, studies: Sequence[Study]) -> Advice:
         recommendation=chosen.name,
         title=chosen.title,
         reasons=(*reasons, *evidence.departure(chosen.name)),
-        options=tuple(sorted(options, key=lambda each: (each is not chosen, *evidence.order(each)))),
+        options=tuple(sorted(options, key=lambda each: (each.name != chosen.name, *evidence.order(each)))),
         measure="" if own else study.measure.name.partition(" ")[2],
         measured_at=(study.train_length, evidence.length),
         caveats=tuple(caveats(chosen, evidence)),

@@ -39,9 +39,15 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
             remedy = "fine-tune it at this size"
         notes.append(f"{resized}, and no fine-tuning is recorded since: {remedy}")
     if needs.is_cut or (chosen.name == "chunk" and held.takes != held.length):
+        holds = f", although its table has {held.length:,} positions" if held.length is not None else ""
         notes.append(
-            f"sentence-transformers feeds it at most {held.fed:,} tokens (max_seq_length) and drops the rest, although "
-            f"its table has {held.length:,} positions: raise the limit to use them, and measure with posembed evaluate"
+            f"sentence-transformers feeds it at most {held.fed:,} tokens (max_seq_length) and drops the rest{holds}: "
+            "raise the limit to use more, and measure with posembed evaluate"
+        )
+    if chosen.name == "keep" and not needs.fixed and held.grid is not None:
+        notes.append(
+            f"images of less than {held.reach} patches would read the rows of other cells: scale them to this size, or "
+            "let the model interpolate its table (interpolate_pos_encoding in transformers, dynamic_img_size in timm)"
         )
     if chosen.name == "resize":
         notes.append("new rows are only a start: fine-tune at the new length, and measure before and after")
@@ -78,8 +84,10 @@ def of_table(chosen: Option, evidence: Evidence) -> list[str]:
         )
     elif chosen.name not in OWN:
         other = f"the alternative is to feed the checkpoint text in chunks of {held.chunk}"
+        other = "the alternative is to scale images to its size" if held.grid is not None else other
         other = FAR_APART if needs.far_in_texts else other
-        notes.append(f"the checkpoint's table ends at {held.reach}, so this means training from scratch; {other}")
+        reach = f"has {held.reach} cells" if held.grid is not None else f"ends at {held.reach}"
+        notes.append(f"the checkpoint's table {reach}, so this means training from scratch; {other}")
     return notes
 
 

@@ -251,8 +251,9 @@ def of_checkpoint(needs: Needs) -> list[Option]:
     kept, size = (held.length or 0) * needs.width, needs.table if held.length is not None else 0
     whole = "the checkpoint's positions as they are"
     if needs.is_cut:
-        whole = f"the checkpoint's positions, with its max_seq_length of {held.fed:,} raised to {needs.longest:,}"
-        resize = "its table holds these positions already"
+        raised = "raised" if needs.longest is None else f"raised to {needs.longest:,}"
+        whole = f"the checkpoint's positions, with its max_seq_length of {held.fed:,} {raised}"
+        resize = resize if held.length is None else "its table holds these positions already"
     found = [
         Option("keep", whole, kept, needs.share(kept), keep),
         Option("resize", f"the checkpoint's table, resized to {needs.reach}", size, needs.share(size), resize),

@@ -145,6 +145,10 @@ class Study:
         return f"{called(encoding)} has {self.measure.name} of {self.measure.written(value)} {at(length)}, {trained}"
 
 
+def is_finite(value: Estimate) -> bool:
+    return all(map(math.isfinite, value.values)) and math.isfinite(value.value)
+
+
 def published_studies() -> list[Study]:
     """Returns the studies of benchmarks/results/every-encoding.md, one per measure.
 
@@ -192,5 +196,14 @@ def study_of_folder(folder: Path) -> Study:
         for row in found.rows
         if row.seeds
     }
+    rows = {
+        name: values
+        for name, values in rows.items()
+        if all(each is None or is_finite(each) for each in values.values())
+    }
+    if not rows:
+        raise ArgumentError(
+            f"the runs of {folder} diverged: each encoding has an infinite perplexity; give a lower --learning-rate"
+        )
     steps = max(result.spec.steps for result in results)
     return Study("your runs", str(folder), found.spec.train_length, rows, own=True, steps=steps)

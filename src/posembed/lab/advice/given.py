@@ -72,11 +72,13 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     learned = [
         (each.table, tuple(map(str, each.findings)))
         for each in report.tables
-        if isinstance(each.table, PositionTable) and each.table.kind == "learned"
+        if isinstance(each.table, PositionTable) and each.table.kind == "learned" and not each.relative
     ]
     fitting = [each for each in learned if (each[0].layout.grid is None) == (grid is None)] or learned
     if not fitting:
-        return Existing(None, source=str(checkpoint), rotates=rotates(checkpoint) is not False)
+        _, fed = limits_of(checkpoint)
+        turns = rotates(checkpoint) is not False
+        return Existing(None, source=str(checkpoint), kind=report.kind, fed=fed, rotates=turns)
     found, findings = min(fitting, key=lambda each: each[0].length)
     limits = limits_of(checkpoint, found.key)
     return Existing(found.length, found.layout.grid, found.width, str(checkpoint), findings, report.kind, *limits)

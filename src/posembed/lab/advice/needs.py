@@ -160,14 +160,10 @@ class Needs(Settings):
 
     @property
     def is_cut(self) -> bool:
-        """Whether sentence-transformers truncates the longest text, although the table could hold all of it."""
+        """Whether sentence-transformers truncates the longest text, although the model could read all of it."""
         held = self.checkpoint
-        return (
-            self.inside_table
-            and held is not None
-            and (held.takes or 0) < (held.length or 0)
-            and (self.longest is None or self.longest > (held.takes or 0))
-        )
+        could = self.inside_table or (held is not None and held.length is None)
+        return could and held is not None and held.fed is not None and (self.longest or math.inf) > held.fed
 
     @property
     def reach(self) -> str:

@@ -150,7 +150,7 @@ def _answers(row: Mapping[str, Any], context: str, where: str) -> Iterator[tuple
             "answer_start instead"
         )
     else:
-        pairs = [(row.get("answer"), row.get("answer_start"))] if row.get("answer") else []
+        pairs = [] if row.get("answer") in (None, "") else [(row["answer"], row.get("answer_start"))]
     for text, start in pairs:
         at = int(start) if isinstance(start, str) and start.strip().isdecimal() else start
         if not isinstance(text, str) or not isinstance(at, int) or isinstance(at, bool):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 import reprlib
 from collections import Counter, defaultdict
@@ -357,6 +358,7 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
 
 def _is_fraction(label: str) -> bool:
     try:
-        return not float(label).is_integer()
+        number = float(label)
     except ValueError:
         return False
+    return math.isfinite(number) and not number.is_integer()  # nan is a language
