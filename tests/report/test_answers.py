@@ -116,6 +116,15 @@ def test_frames_say_what_is_a_logarithm(found: Found) -> None:
                     assert abs(own.value / own.weight - value) < 1e-3 * max(1, abs(value))
 
 
+def test_an_amount_that_was_not_run_is_not_called_a_position() -> None:
+    runs = made_up_amounts.data_runs(1)
+    largest = runs[-1].spec.amount
+    found = summarise([each for each in runs if (each.spec.encoding, each.spec.amount) != ("rope", largest)])
+    last = found.xs(found.headline)[-1]
+    assert found.mean(found.headline, "rope", last) is None
+    assert answers.mean_of(found)(found.headline, "rope", last).text == "not measured"
+
+
 def test_a_verdict_that_changes_along_the_axis_is_told() -> None:
     found = summarise(made_up_amounts.data_runs(3))
     (sentence,) = answers.along(found, found.headline)
