@@ -40,6 +40,13 @@ def test_a_live_model(family: str, tmp_path: Path) -> None:
     assert module.num_embeddings == len(parameter)
 
 
+def test_a_buffer_whose_values_are_not_known_is_refused() -> None:
+    with pytest.raises(
+        CheckpointError, match="weight_integer: not resized: the new values of this buffer are not known"
+    ):
+        posembed.resize_model_(tiny_model("ibert", TEXT), length=64)
+
+
 def test_a_live_models_dtype_and_freezing_stay() -> None:
     model = tiny_model("bert", TEXT).to(torch.bfloat16).requires_grad_(False)
     posembed.resize_model_(model, length=64, method="linear")

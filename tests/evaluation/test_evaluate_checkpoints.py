@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import posembed
 from evaluated_models import by_text, save_causal, save_encoder, save_masked, save_tokenizer, write_texts
@@ -320,6 +321,58 @@ NAN = float("nan")
 def test_arguments_of_another_kind_are_refused(name: str, given: object) -> None:
     with pytest.raises(ArgumentError, match=f"^{name}: expected .*; got "):
         evaluate_checkpoints(**{"sources": ["gpt"], "text": "text", name: given})  # type: ignore[arg-type]
+
+
+def test_a_model_that_sees_what_it_predicts_has_no_perplexity(tmp_path: Path) -> None:
+    """The class of a decoder does not say so: a BERT is one only with is_decoder, and XLM with causal."""
+    from transformers import (
+        BertConfig,
+        BertLMHeadModel,
+        RobertaConfig,
+        RobertaForCausalLM,
+        XLMConfig,
+        XLMWithLMHeadModel,
+        XLNetConfig,
+        XLNetLMHeadModel,
+    )
+
+    wide = {"emb_dim": 32, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 64}
+    models = {
+        "bert": (BertLMHeadModel, BertConfig(**TEXT), False),
+        "decoder": (BertLMHeadModel, BertConfig(**TEXT, is_decoder=True), True),
+        "roberta": (RobertaForCausalLM, RobertaConfig(**TEXT), False),
+        "xlnet": (XLNetLMHeadModel, XLNetConfig(vocab_size=60, d_model=32, n_layer=1, n_head=2, d_inner=16), False),
+        "xlm": (XLMWithLMHeadModel, XLMConfig(vocab_size=60, causal=True, **wide), True),
+    }
+    for name, (kind, config, causal) in models.items():
+        torch.manual_seed(0)
+        kind(config).save_pretrained(tmp_path / name)
+        runnable = open_runnable(tmp_path / name)
+        assert runnable.kind == "causal"
+        if causal:
+            assert runnable.model("cpu").config.model_type == config.model_type
+        else:
+            with pytest.raises(CheckpointError, match="it sees the tokens that it predicts"):
+                runnable.model("cpu")
+
+
+def test_a_few_tokens_have_one_that_is_masked(tmp_path: Path) -> None:
+    save_masked(tmp_path / "model")
+    (tmp_path / "text.txt").write_text(" ".join(f"w{each}" for each in range(14)))
+    for seed in range(20):
+        found = evaluate_checkpoints([tmp_path / "model"], tmp_path / "text.txt", lengths=(16,), texts=1, seed=seed)
+        assert found.frame()["value"].notna().all()
+
+
+def test_the_encoder_of_a_t5_is_a_sentence_encoder(tmp_path: Path) -> None:
+    from transformers import T5Config, T5EncoderModel
+
+    save_encoder(tmp_path)
+    for old in (tmp_path / "model.safetensors", tmp_path / "config.json"):
+        old.unlink()
+    model = T5EncoderModel(T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
+    model.save_pretrained(tmp_path)
+    assert type(open_runnable(tmp_path).model("cpu")) is T5EncoderModel
 
 
 def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:

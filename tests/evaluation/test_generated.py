@@ -27,6 +27,21 @@ def test_each_fact_is_in_one_document_that_fills_the_length(task: str, length: i
         assert sum(fact in other for other in made.documents.values()) == 1
 
 
+@pytest.mark.parametrize("task", GENERATED)
+@pytest.mark.parametrize("joined", [0, 1, -1])
+def test_joining_costs_tokens_too(task: str, joined: int) -> None:
+    """A tokenizer of characters counts the spaces; one of bytes may have fewer tokens behind a space."""
+
+    def counted(text: str) -> int:
+        return len(text.replace(" ", "")) // 4 + max(0, 1 + joined) * text.count(" ") + 2
+
+    for length in (256, 1024):
+        made = generate(task, length=length, documents=40, seed=3, count=counted)
+        sizes = [counted(text) for text in made.documents.values()]
+        assert 0.8 * length < min(sizes)
+        assert max(sizes) <= length
+
+
 def facts_of(task: str, text: str) -> list[str]:
     """What is left of a text without its filler."""
     for sentence in GENERATED[task].filler:

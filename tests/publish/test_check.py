@@ -99,6 +99,22 @@ def test_results_are_loaded_and_run(family: str, config: dict, size: dict, ran: 
     assert found.works[0] == ran
 
 
+def test_a_head_that_asks_for_more_than_a_text_is_no_problem(tmp_path: Path) -> None:
+    """BART's classifier wants a last token, which it gets; multiple choice wants several texts, and is not run."""
+    transformers: Any = importlib.import_module("transformers")
+    parts = ("attention_heads", "ffn_dim", "layers")
+    sizes = {f"{side}_{part}": 2 for side in ("encoder", "decoder") for part in parts}
+    bart = transformers.BartConfig(vocab_size=60, d_model=16, max_position_embeddings=40, **sizes)
+    for name, model, works in (
+        ("bart", transformers.BartForSequenceClassification(bart), "runs at 40 tokens"),
+        ("bert", transformers.BertForMultipleChoice(transformers.BertConfig(**TEXT)), "it was not run: "),
+    ):
+        model.save_pretrained(tmp_path / name)
+        found = posembed.check_checkpoint(tmp_path / name)
+        assert found.problems == ()
+        assert any(each.startswith(works) for each in found.works), found.works
+
+
 def test_a_model_of_timm(tmp_path: Path) -> None:
     vision_transformer()
     timm: Any = importlib.import_module("timm")

@@ -172,6 +172,7 @@ CARDS = (
     "\n---\nlicense: mit\n---\n# Words\n",
     "\ufeff---\nlicense: mit\n---\n# Words\n",
     "---\r\nlicense: mit\r\n---\r\n# Words\r\n",
+    '---\n"tags": [bert]\nlicense: mit\n---\n# Words\n',
     "---\nlanguage: no\nversion: 1.10  # of the data\nempty: null\n---\n# Gr\u00fc\u00dfe\n",
     "---\ntags:\n- bert\nlanguage:\n- no\n# a remark\nprompt: |-\n  tags: none\n\n  end\n---\n# Words\n",
     "---\ntags:\n\n# of the list\n- bert\n\n# another\nlicense: mit\n---\n# Words\n",
@@ -183,13 +184,14 @@ CARDS = (
 def test_each_line_of_a_card_stays(card: str, resized: Path) -> None:
     (resized / "README.md").write_bytes(card.encode())
     planned = posembed.push_checkpoint(resized, "me/x", dry_run=True).card
-    held = card.lstrip("\ufeff").replace("\r\n", "\n").splitlines()
-    lines = planned.splitlines()
-    assert {*held} - {*lines} <= {"tags:", "- bert", "", "# of the list"}
+    end = "\r\n" if "\r" in card else "\n"
+    held, lines = card.lstrip("\ufeff").split(end), planned.split(end)
+    assert {*held} - {*lines} <= {"tags:", "- bert", "", "# of the list", '"tags": [bert]'}
+    assert sum("tags" in line.partition(":")[0] and line[0] != " " for line in lines) == 1
     data = ModelCard(planned).data.to_dict()
     assert {"posembed", "position-embeddings"} <= set(data["tags"])
     assert ("license" in data) == ("license" in card)
-    assert planned.endswith(held[-1] + "\n")
+    assert planned.endswith(held[-2] + end)
 
 
 def test_weights_that_a_loader_would_take_instead_go_in_the_same_commit(hub: Hub, resized: Path) -> None:

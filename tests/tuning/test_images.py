@@ -21,6 +21,7 @@ from posembed.evaluation.pictures import (
     features,
     open_image_model,
     pixels_of,
+    preprocessing,
     read_pictures,
     thumbnail,
     tiles,
@@ -117,6 +118,10 @@ def test_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     model = open_image_model("out").model("cpu")
     assert features(model, torch.zeros(1, 3, 48, 48)).isfinite().all()
     assert json.loads(Path("out/preprocessor_config.json").read_text())["size"] == {"height": 48, "width": 48}
+    for place, side in (("out", 48), ("out-at-32", 32)):
+        card = Path(place, "README.md").read_text()
+        assert f"## Fine-tuned at {side} x {side} pixels" in card
+        assert "token" not in card.split("## Fine-tuned")[1]
     before, after = (open_checkpoint(place).tensors for place in ("model", "out-at-32"))
     changed = {key for key in before if not torch.equal(values_of(before[key]), values_of(after[key]))}
     assert changed
@@ -342,7 +347,14 @@ def test_an_image_is_the_same_in_every_format(tmp_path: Path, way: str) -> None:
     assert (one - other).abs().mean() < 0.02
 
 
-@pytest.mark.parametrize("values", [np.full((60, 60), 0.5, np.float32), np.full((60, 60), 1 << 20, np.int32)])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.full((60, 60), 0.5, np.float32),
+        np.full((60, 60), 1 << 20, np.int32),
+        np.full((60, 60), 200, np.int32),  # 8 bits in a wider type, or a dark image of 16
+    ],
+)
 def test_values_of_unknown_range_are_refused(folder: Path, values: Any) -> None:
     Image.fromarray(values).save(folder / "images" / "strange.tif")
     with pytest.raises(DataError, match=r"strange.tif: expected an image of 8 or 16 bits"):
@@ -429,10 +441,24 @@ def test_pixels_are_prepared_as_the_models_processor_does(folder: Path, settings
     assert_close(ours, torch.nn.functional.normalize(theirs, dim=1))
 
 
-def test_a_processor_without_means_is_refused(folder: Path) -> None:
-    Path("model/preprocessor_config.json").write_text(json.dumps({"size": {"height": 32, "width": 32}}))
-    with pytest.raises(CheckpointError, match=r"model: expected image_mean and image_std in preprocessor_config.json"):
-        planned()
+def test_a_processor_without_numbers_is_refused(folder: Path) -> None:
+    means: dict[str, Any] = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    wrong = ({"image_mean": None}, {"image_std": [0, 0, 0]}, {"image_std": 1e400}, {"rescale_factor": None})
+    for settings in ({}, *({**means, **each} for each in wrong)):
+        Path("model/preprocessor_config.json").write_text(json.dumps({"size": {"height": 32, "width": 32}, **settings}))
+        with pytest.raises(
+            CheckpointError, match=r"model: expected numbers in preprocessor_config.json: .* image_mean"
+        ):
+            planned()
+
+
+def test_of_two_processors_it_is_that_which_transformers_takes(folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    inner = json.loads(Path("model/preprocessor_config.json").read_text())
+    other = {**inner, "image_mean": [0.1, 0.2, 0.3]}
+    Path("model/processor_config.json").write_text(json.dumps({"image_processor": other}))
+    mean = preprocessing(open_checkpoint("model"))[1]
+    assert list(mean) == list(transformers.AutoImageProcessor.from_pretrained("model").image_mean)
 
 
 def test_another_processor_is_not_continued(folder: Path) -> None:

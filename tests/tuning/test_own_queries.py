@@ -15,6 +15,7 @@ from posembed.measure.jobs import Kept
 from posembed.report.tuning import answer, plan_words
 from posembed.tuning.plan import plan_tuning, tune_checkpoint
 from posembed.tuning.result import Tuned
+from posembed.tuning.sentences import count_of_both
 from together import together
 from tolerance import assert_close
 
@@ -146,6 +147,12 @@ def test_no_query_is_trained_on(folder: Path, given: str) -> None:
     trained = [" ".join(document.text.split()) for document in plan.texts.training]
     assert len(trained) == (14 if given == "collection" else 12)
     assert not any(query in document for query in texts[:6] for document in trained)
+
+
+def test_a_title_makes_no_other_document() -> None:
+    trained, title = [[1, *range(20, 60)], [2, *range(30, 90)]], [7, 8, 9]
+    searched = [[1, *range(20, 60)], [*title, 3, *range(30, 90)], [*range(40, 60)], [9, *range(31, 90)], [5]]
+    assert count_of_both(trained, searched) == 2
 
 
 @pytest.mark.parametrize("known", [0, 5, 14])

@@ -94,6 +94,33 @@ def test_what_each_choice_changes(folder: Path) -> None:
     assert set(trained(folder, "lora")[1]) == {KEY, *of_attention}
 
 
+def test_a_tied_weight_is_trained_under_either_name(tmp_path: Path) -> None:
+    """The first name of XLM-R's token table is that of its head, and its files have the other."""
+    from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
+
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    model = XLMRobertaForMaskedLM(XLMRobertaConfig(vocab_size=50, max_position_embeddings=66, **sizes))
+    model.save_pretrained(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    edit = plan_resize(checkpoint, str(tmp_path), NewSize(length=100)).edit
+    found = trainable(model, checkpoint, TuneSettings(length=100), edit, resized=False, seed=0)
+    with torch.no_grad():
+        for each in found.parameters.values():
+            each.add_(1)
+    assert found.changed(checkpoint).keys() == {key for key in checkpoint.tensors if "pooler" not in key}
+
+
+def test_a_model_without_attention_has_nothing_for_lora(tmp_path: Path) -> None:
+    from transformers import FNetConfig, FNetModel
+
+    model = FNetModel(FNetConfig(vocab_size=50, hidden_size=32, num_hidden_layers=1, intermediate_size=16))
+    model.save_pretrained(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    edit = plan_resize(checkpoint, str(tmp_path), NewSize(length=1024)).edit
+    with pytest.raises(CheckpointError, match="no attention matrix is known"):
+        trainable(model, checkpoint, TuneSettings(length=1024, train="lora"), edit, resized=False, seed=0)
+
+
 def test_at_the_old_length_there_are_no_new_rows(folder: Path) -> None:
     keys = {key for key in open_checkpoint(folder / "short").tensors if "pooler" not in key}
     assert set(trained(folder, "all", resized=False)[1]) == keys

@@ -218,15 +218,16 @@ def changed_buffers(model: nn.Module, old: nn.Module, new: nn.Module) -> Iterato
     """
     before = dict(old.named_buffers())
     after = dict(new.named_buffers())
+    refused = "{}: not resized: {}. Resize its files, with posembed resize or posembed.resize_checkpoint, and load them"
     if before.keys() != after.keys():
         only = sorted(before.keys() ^ after.keys())[0]
-        raise CheckpointError(
-            f"{only}: not resized: the model has this buffer at one of the two sizes only. Resize its files, with "
-            "posembed resize or posembed.resize_checkpoint, and load them"
-        )
+        raise CheckpointError(refused.format(only, "the model has this buffer at one of the two sizes only"))
     for name, buffer in after.items():
-        if name in before and before[name].shape == buffer.shape and torch.equal(before[name], buffer):
+        same = before[name].shape == buffer.shape
+        if same and (buffer.is_meta or torch.equal(before[name], buffer)):  # without values, the shape decides
             continue
+        if buffer.is_meta:  # I-BERT's integers
+            raise CheckpointError(refused.format(name, "the new values of this buffer are not known"))
         live = model.get_buffer(name)
         if not torch.equal(live.cpu(), before[name].to(live.dtype)):
             raise CheckpointError(f"{name}: not resized: it also depends on the length, but differs from a new model's")

@@ -42,9 +42,12 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     """Returns arguments for a model's forward with a random text. Raises NotTried if the model takes no text."""
     if not takes_text(model):
         raise NotTried("it takes no text")
-    ids = random_ids(model, tokens)
+    ids, config = random_ids(model, tokens), cast(Any, model.config)
+    read, end = ids.clone(), getattr(config, "eos_token_id", None)
+    if getattr(config, "is_encoder_decoder", False) and type(end) is int:
+        read[:, -1] = end  # BART classifies a text by its last token
     boxes = torch.zeros(1, tokens, 4, dtype=torch.int64)
-    given = {"input_ids": ids, "decoder_input_ids": ids, "bbox": boxes}
+    given = {"input_ids": read, "decoder_input_ids": ids, "bbox": boxes}
     return {name: value for name, value in given.items() if name in signature(model.forward).parameters}
 
 

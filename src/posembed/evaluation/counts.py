@@ -97,7 +97,8 @@ def masked_counts(
     """
     if sample.mask is None:
         raise CheckpointError("the tokenizer has no mask token; save the model's own tokenizer next to its weights")
-    masked = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed)) < MASKED_SHARE
+    drawn = torch.rand(sample.ids.shape, generator=torch.Generator().manual_seed(seed))
+    masked = (drawn < MASKED_SHARE) | (drawn == drawn.min())  # at least one
     losses = torch.zeros(sample.ids.shape, dtype=torch.float64)
     correct = torch.zeros(sample.ids.shape, dtype=torch.bool)
     begin, chunk = len(sample.before), length - sample.specials

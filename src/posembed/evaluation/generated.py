@@ -73,7 +73,7 @@ def generate(task: str, *, length: int, documents: int, seed: int, count: Callab
     room = length - max(count(fact) for _, fact in facts)
     if room < 0:
         raise ArgumentError(f"lengths: the facts of the task {task} have up to {length - room} tokens; got {length}")
-    costs = {sentence: count(sentence) - count("") for sentence in of.filler}
+    costs = {sentence: count(f"{sentence} {sentence}") - count(sentence) for sentence in of.filler}
     draw = random.Random(f"{task} {seed} {length}")
     texts = [document(of, fact, length - count(fact), draw, costs) for _, fact in facts]
     asked = {f"q{number}": fact for number, fact in enumerate(facts[: max(1, documents // 2)])}

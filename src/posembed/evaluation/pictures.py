@@ -105,10 +105,10 @@ def upright(picture: Picture, *, least: int | None = None) -> Any:
         whole = ImageOps.exif_transpose(image)
         if whole.mode in SIXTEEN_BITS or whole.mode == "F":
             values = np.asarray(whole)
-            if whole.mode == "F" or values.min() < 0 or values.max() >= 1 << 16:
+            if whole.mode == "F" or values.min() < 0 or not (values.max() == 0 or 1 << 8 <= values.max() < 1 << 16):
                 raise DataError(
-                    f"{picture.path}: expected an image of 8 or 16 bits; its values ({values.dtype}) have no known "
-                    "range; convert it or remove it"
+                    f"{picture.path}: expected an image of 8 or 16 bits; its values ({values.dtype}, {values.min():g} "
+                    f"to {values.max():g}) have no known range; convert it or remove it"
                 )
             whole = Image.fromarray((values >> 8).astype(np.uint8))
         # Pillow warns if a palette with transparency becomes RGB at once.
@@ -222,20 +222,22 @@ class Viewer(NamedTuple):
 def preprocessing(checkpoint: Checkpoint) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
     """Returns the scale, the mean and the standard deviation of a checkpoint's image processor. Raises CheckpointError
     if its settings are missing."""
-    settings = checkpoint.settings(SETTINGS) or checkpoint.settings(SHARED_SETTINGS).get("image_processor")
+    settings = checkpoint.settings(SHARED_SETTINGS).get("image_processor") or checkpoint.settings(SETTINGS)
     remedy = "save the model's own image processor into that folder"
     if not settings:
         expected = f"expected {SETTINGS} (or {SHARED_SETTINGS}) next to the weights"
         raise CheckpointError(f"{checkpoint.root}: {expected}; {remedy}")
-    scale = 255 * settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 255.0
-    if not settings.get("do_normalize", True):
-        return scale, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     try:
-        mean, std = (np.broadcast_to(settings[name], 3).astype(float).tolist() for name in ("image_mean", "image_std"))
+        scale = 255.0 * (settings.get("rescale_factor", 1 / 255) if settings.get("do_rescale", True) else 1.0)
+        if not settings.get("do_normalize", True):
+            return scale, (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+        mean, std = (np.broadcast_to(settings[name], 3).astype(float) for name in ("image_mean", "image_std"))
+        if not np.isfinite([mean, std]).all() or not (std > 0).all():
+            raise ValueError("not finite")
     except (KeyError, TypeError, ValueError) as error:
-        expected = f"expected image_mean and image_std in {SETTINGS}, three numbers each"
-        raise CheckpointError(f"{checkpoint.root}: {expected}; {remedy}") from error
-    return scale, tuple(mean), tuple(std)
+        expected = "rescale_factor, image_mean and image_std, three numbers each, and no zeros in image_std"
+        raise CheckpointError(f"{checkpoint.root}: expected numbers in {SETTINGS}: {expected}; {remedy}") from error
+    return scale, tuple(mean.tolist()), tuple(std.tolist())
 
 
 def features(model: Any, pixels: Tensor) -> Tensor:

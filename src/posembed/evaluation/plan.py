@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from posembed.errors import CheckpointError
+from posembed.errors import CheckpointError, PosEmbedError
 from posembed.evaluation.counts import Counts, Tick
 from posembed.evaluation.results import UNITS, Evaluation, Row, Unit
 from posembed.evaluation.runnable import Runnable
@@ -176,7 +176,9 @@ def run_job(model: nn.Module, job: AnyJob, tick: Tick, remedy: str) -> dict[str,
     try:
         with torch.inference_mode():
             counts = job.count(model, tick)
-    except (RuntimeError, IndexError) as error:
+    except PosEmbedError:
+        raise
+    except Exception as error:  # models raise whatever they like
         why = f"cannot be run on {job.at_once} tokens at a time ({last_line(error)})"
         raise CheckpointError(f"{job.runnable.name}: {why}; {remedy}") from error
     return {

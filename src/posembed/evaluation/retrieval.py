@@ -250,11 +250,13 @@ def notes_on(
     lengths: Sequence[int],
     whole: Mapping[str, int],
 ) -> Iterator[str]:
-    tokens = data[runnables[0].name][lengths[-1]]
-    known = zip(tokens.names, tokens.documents, strict=True)
-    sizes = [whole.get(name, len(ids)) + tokens.added for name, ids in known]
-    longer = ", ".join(f"{length:,}: {sum(size > length for size in sizes):,}" for length in lengths)
-    yield f"Documents with more tokens than each length: {longer}. The longest has {max(sizes):,} tokens."
+    sizes = dict[int, list[int]]()
+    for length, tokens in data[runnables[0].name].items():  # generated documents differ by length
+        known = zip(tokens.names, tokens.documents, strict=True)
+        sizes[length] = [whole.get(name, len(ids)) + tokens.added for name, ids in known]
+    longer = ", ".join(f"{length:,}: {sum(size > length for size in sizes[length]):,}" for length in lengths)
+    longest = max(map(max, sizes.values()))
+    yield f"Documents with more tokens than each length: {longer}. The longest has {longest:,} tokens."
     yield from api.notes_on(runnables, {}, rows, lengths)
     for runnable in runnables:
         if runnable.pooling == "cls":

@@ -36,6 +36,8 @@ from posembed.words import last_line, least
 
 TOKENIZER = "tokenizer_config.json"  # all of a tokenizer of bytes or characters, such as CANINE's
 MODULES = ("Transformer", "Pooling", "Normalize")
+FEW = 8
+"""The number of tokens that show whether a model sees the tokens that it predicts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +158,7 @@ class Runnable:
         config = self.checkpoint.config
         assert config is not None
         architecture, headless = (config.get("architectures") or [""])[0], self.kind in ("sentences", "images")
-        auto = headless and not architecture.endswith("WithProjection")
+        auto = headless and not architecture.endswith(("WithProjection", "EncoderModel"))  # T5's encoder alone
         kind = transformers.AutoModel if auto else getattr(transformers, architecture)
         try:
             model, loading = read_whole(kind, self.folder, **self.loading)
@@ -167,7 +169,29 @@ class Runnable:
         if missing:
             lacks = f"its files lack {', '.join(sorted(missing)[:3])}, which would be random"
             raise CheckpointError(f"{self.name}: {lacks}; evaluate a checkpoint with all of the model's weights")
-        return model.eval().to(device)
+        model = model.eval().to(device)
+        if self.kind == "causal" and sees_ahead(model):
+            raise CheckpointError(
+                f"{self.name}: it sees the tokens that it predicts (a BERT trained as a decoder has is_decoder in "
+                "config.json); give a causal model, or one with the head of a masked language model"
+            )
+        return model
+
+
+def sees_ahead(model: Any) -> bool:
+    """Whether the last of a few tokens changes what a language model predicts before it."""
+    device = next(model.parameters()).device
+    ids = torch.arange(FEW) + torch.tensor([[0], [1]]) * (torch.arange(FEW) == FEW - 1)
+    with torch.inference_mode():
+        try:
+            ids = ids % model.get_input_embeddings().num_embeddings
+            one, two = model(
+                input_ids=ids.to(device), attention_mask=torch.ones_like(ids, device=device)
+            ).logits.float()
+        except Exception:  # it takes no such text; the evaluation will say so
+            return False
+    gap = (one[: FEW - 1] - two[: FEW - 1]).abs().max()
+    return bool(gap > 1e-4 * (one - two).abs().max())
 
 
 def short_names(sources: Sequence[str], hub: Collection[str] = ()) -> dict[str, str]:
@@ -221,6 +245,8 @@ def language_model(source: str | Path, config: dict[str, Any], remedy: str) -> K
 
     architecture = (config.get("architectures") or [None])[0]
     if not config.get("is_encoder_decoder"):
+        if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values() and config.get("causal") is True:
+            return "causal"  # XLM and FlauBERT
         if architecture in MODEL_FOR_MASKED_LM_MAPPING_NAMES.values():
             return "masked"
         if architecture in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values():

@@ -247,14 +247,19 @@ def takes_text_alone(model: nn.Module) -> bool:
 
 def is_at_fault(model: nn.Module, sizes: Sizes) -> bool:
     """Returns whether a failed run is the fault of the model, not of the inputs that were tried. For a model that takes
-    text together with other inputs, this is certain only if the model runs with a short text."""
-    accepted = {*signature(model.forward).parameters}
-    if not (accepted & BESIDE_TEXT and accepted & TEXTS):
-        return takes_text(model) or sizes.image is not None
+    text together with other inputs, this is certain only if the model runs with a short text; for another model of
+    texts, if it does, or if its base fails too: heads ask for special tokens, or for several texts."""
+    accepted, base = {*signature(model.forward).parameters}, getattr(model, "base_model", model)
+    if not takes_text(model) and not accepted & TEXTS:
+        return sizes.image is not None
     few = replace(sizes, read=least(sizes.read, SHORT_TEXT), written=least(sizes.written, SHORT_TEXT))
     with suppress(NotTried):
         return few != sizes and bool(run(model, full_inputs(model, few)))
-    return False
+    if accepted & BESIDE_TEXT and accepted & TEXTS:
+        return False
+    with suppress(NotTried):
+        return base is model or not run(base, full_inputs(base, sizes))
+    return True
 
 
 def compare(

@@ -22,7 +22,7 @@ from posembed.modelfiles.raw_files import reading
 OF_TRAINING = re.compile(r"(^|/)(optimizer|scheduler|scaler|rng_state\w*)\.(pt|pth|bin)$")  # of transformers' Trainer
 TAGS = ("posembed", "position-embeddings")
 METADATA = re.compile(r"\s*---\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-FIELD = r"^{}[ \t]*:.*(?:(?:\n[ \t]*(?:#.*)?)*\n(?:[ \t]+\S|-).*)*"
+FIELD = r"^[\"']?{}[\"']?[ \t]*:.*(?:(?:\n[ \t]*(?:#.*)?)*\n(?:[ \t]+\S|-).*)*"
 """Matches a field of a card's metadata, with the lines of its list, and the empty lines and comments between them."""
 TOKEN = "make one that may write at https://huggingface.co/settings/tokens, and run hf auth login or set HF_TOKEN"
 
@@ -163,17 +163,21 @@ def card_of(root: Path, name: str) -> str:
     own = root / MODEL_CARD
     try:
         with reading(own):
-            text = own.read_text("utf-8-sig") if own.is_file() else body(name, resizes, bool(tunings))
+            text = own.read_bytes().decode("utf-8-sig") if own.is_file() else body(name, resizes, bool(tunings))
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{own}: expected UTF-8 text ({reason(error)}); save it as such") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{root / RECORD}: not a record of posembed's ({reason(error)}); remove it") from error
     source = resizes[0].get("source") if resizes else None
     of_hub = isinstance(source, str) and source.count("/") == 1
+    ends = "\r\n" if "\r\n" in text else "\n"
     try:
-        return with_fields(text, {"base_model": source, "base_model_relation": "finetune"} if of_hub else {})
+        card = with_fields(
+            text.replace("\r\n", "\n"), {"base_model": source, "base_model_relation": "finetune"} if of_hub else {}
+        )
     except Exception as error:  # whatever its YAML raises
         raise CheckpointError(f"{own}: its metadata cannot be read ({reason(error)}); correct or remove it") from error
+    return card.replace("\n", ends)
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str:

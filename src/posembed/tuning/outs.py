@@ -132,14 +132,18 @@ def documents(plan: TunePlan, which: str, checkpoint: Checkpoint, steps: int) ->
     before = card.read_bytes().decode("utf-8", "surrogateescape") if card.is_file() else ""
     before = before.replace(f"{NOT_TRAINED}\n", "").rstrip("\n")
     before += "\n\n" if before else ""
-    pieces = "" if length == plan.settings.length else f", read in pieces of {length:,}"
+    trained, at, of = TRAINED[plan.settings.train], f"{length:,} tokens", f"windows of {plan.settings.length:,} tokens"
+    if length != plan.settings.length:  # without new rows
+        trained = trained.removeprefix("the new rows, and ")
+        of += f", read in pieces of {length:,}"
+    if plan.original.kind == "images":
+        at, of = f"{length} x {length} pixels", "images"
     yield (
         Path(MODEL_CARD),
         (
-            f"{before}## Fine-tuned at {length:,} tokens\n\nTrained: "
-            f"{TRAINED[plan.settings.train]}; {amount(steps, 'step')} of {plan.settings.batch} windows of "
-            f"{plan.settings.length:,} tokens{pieces}.\nWritten by posembed {__version__}; see `{RECORD}` for "
-            "details.\n"
+            f"{before}## Fine-tuned at {at}\n\n"
+            f"Trained: {trained}; {amount(steps, 'step')} of {plan.settings.batch} {of}.\n"
+            f"Written by posembed {__version__}; see `{RECORD}` for details.\n"
         ),
     )
 

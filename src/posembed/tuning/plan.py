@@ -149,9 +149,8 @@ def plan_tuning(
         )
     resize = planned_resize(original, source, settings)
     if settings.train == "rows" and (images or any(each.kept < len(each.before) for each in resize.edit.tables)):
-        raise ArgumentError(
-            "train: rows keeps the existing rows, and this resize changes them; give another method, or --train table"
-        )
+        other = "" if images else "give another method, or "
+        raise ArgumentError(f"train: rows keeps the existing rows, and this resize changes them; {other}--train table")
     refuse_not_finite(source, original.checkpoint)
     if images is None:
         setup = text_setup(original, text, retrieval, settings, device, progress)

@@ -8,7 +8,7 @@ original vectors: 1 - cosine between the tuned and the original vectors of a few
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -37,6 +37,8 @@ PASSAGES_PER_PIECE = 2
 """The number of passages in the bank for each piece of the original length, at random positions."""
 ANCHORS = 4
 """The number of passages per window whose vectors are kept near the original vectors."""
+SAME_END = 16
+"""Documents whose last so many tokens are the same are compared whole."""
 
 
 class Bank(NamedTuple):
@@ -161,9 +163,9 @@ class Sentences(Objective):
             how += " The other documents are too short to be trained on."
         how += "".join(f" {note}" for note in self.setup.texts.notes)
         if self.setup.collection is not None:
-            trained = {tuple(document.ids.tolist()) for document in self.setup.texts.training}
-            searched = self.setup.collection.documents.values()
-            both = sum(tuple(encode(self.setup.tokenizer, text)) in trained for text in searched)
+            trained = [document.ids.tolist() for document in self.setup.texts.training]
+            texts = self.setup.collection.documents.values()
+            both = count_of_both(trained, (encode(self.setup.tokenizer, text) for text in texts))
             on = f"{both:,} of these documents, but" if both else "none of these documents, and"
             how = f" The models were trained on {on} on no judgement."
         runnables = [each for each in (tuned, original, old) if each is not None]
@@ -208,3 +210,13 @@ def answer_loss(scores: Tensor, own: Tensor, same_document: Tensor) -> Tensor:
     others = scores.masked_fill(same_document, -torch.inf).logsumexp(dim=1, keepdim=True)
     of_each = torch.logaddexp(scores, others) - scores
     return ((of_each * own).sum(dim=1) / own.sum(dim=1)).mean()
+
+
+def count_of_both(trained: Iterable[Sequence[int]], searched: Iterable[Sequence[int]]) -> int:
+    """Returns how many searched documents were trained on. They may have a title before the text, after which the first
+    token may be another one."""
+    ends: dict[tuple[int, ...], list[list[int]]] = {}
+    for ids in trained:
+        ends.setdefault(tuple(ids[-SAME_END:]), []).append([*ids[1:]])
+    alike = ((ids, ends.get(tuple(ids[-SAME_END:]), [])) for ids in searched)
+    return sum(any([*ids[-len(each) :]] == each for each in known) for ids, known in alike)

@@ -105,9 +105,15 @@ def trainable(
         save_activations(model)
     by_key = {key: name for name, key in keys.items()}
     tables = [(by_key.get(change.key), change) for change in edit.tables]
-    slow = [name for name, _ in model.named_parameters() if "pooler" not in name] if settings.train == "all" else []
+    stored = {id(model.get_parameter(name)): name for name in reversed(keys)}  # of tied weights, one name is enough
+    weights = (stored.get(id(each), name) for name, each in model.named_parameters())
+    slow = [name for name in weights if "pooler" not in name] if settings.train == "all" else []
     slow += [name or change.key for name, change in tables if settings.train == "table"]
     matrices = attention_matrices(model) if settings.train == "lora" else []
+    if settings.train == "lora" and not matrices:
+        raise CheckpointError(
+            f"{checkpoint.root}: no attention matrix is known, which lora would change; give --train all"
+        )
     unknown = [name for name in slow + matrices if name not in keys]
     unknown += [change.key for name, change in tables if not name]
     if unknown:
