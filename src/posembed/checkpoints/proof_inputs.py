@@ -139,7 +139,8 @@ def inputs_of(model: nn.Module) -> Iterator[dict[str, Any]]:
             yield from line_inputs(model, tokens)
     sections = (config, getattr(config, "vision_config", None))
     sizes = [size for name in IMAGE_SIZES for each in sections if (size := pair(getattr(each, name, None))) is not None]
-    for size in sizes or [ANY_IMAGE]:
+    inner = (pair(value) for path, value in fields_in(config.to_dict()) if path[-1] in IMAGE_SIZES)  # of timm's models
+    for size in sizes or [*filter(None, inner)] or [ANY_IMAGE]:
         yield from image_inputs(model, size)
     if grid is not None and type(side) is int and "pixel_values" in accepted:  # patches without a grid
         yield {"pixel_values": torch.randn(1, math.prod(grid), getattr(config, "num_channels", 3) * side * side)}
