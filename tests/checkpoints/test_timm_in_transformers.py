@@ -39,7 +39,11 @@ def wrapped(args: dict[str, Any]) -> dict[str, Any]:
     return {"model_type": "timm_wrapper", "architecture": "vit_pe_core_tiny_patch16_384", "model_args": args}
 
 
-SIZES: list[tuple[dict[str, Any], tuple[int, int]]] = [({}, (128, 96)), ({"img_size": [96, 64]}, (64, 64))]
+SIZES: list[tuple[dict[str, Any], tuple[int, int]]] = [
+    ({}, (128, 96)),
+    ({"img_size": [96, 64]}, (64, 64)),
+    ({"img_size": 384}, (768, 768)),  # so large that copies have fewer cells
+]
 
 
 def perception_lm(args: dict[str, Any]) -> Any:
@@ -60,7 +64,7 @@ def alone(args: dict[str, Any]) -> Any:
 @together(
     ("build", "stated", "new"),
     [(build, *sizes) for build in (perception_lm, alone) for sizes in SIZES],
-    usual=lambda build, stated, new: (build is alone) != bool(stated),
+    usual=lambda build, stated, new: (build is alone) != bool(stated) or new == (768, 768),
 )
 def test_the_values_are_those_of_timm(
     build: Any, stated: dict[str, Any], new: tuple[int, int], timm: Any, tmp_path: Path
@@ -69,7 +73,7 @@ def test_the_values_are_those_of_timm(
     model = build({**SMALL, **stated}).eval()
     (name,) = (name for name, _ in model.named_parameters() if name.endswith("pos_embed"))
     table = nn.init.normal_(model.get_parameter(name), std=0.5)
-    sides = [side // 16 for side in stated.get("img_size", (384, 384))]
+    sides = [side // 16 for side in pair(stated.get("img_size", 384)) or ()]
     model.save_pretrained(tmp_path / "source")
     posembed.resize_checkpoint(tmp_path / "source", tmp_path / "out", image_size=new)
 

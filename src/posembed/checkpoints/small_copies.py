@@ -133,6 +133,9 @@ def set_in(config: Any, field: ConfigField, value: Any) -> None:
     """Sets a field of the whole model's config in the config object of a part of the model."""
     for start in range(len(field.path)):
         section = part_of(config, field.path[start:-1])
+        if isinstance(section, dict) and field.path[-1] in section:  # of timm's models
+            section[field.path[-1]] = value
+            return
         if hasattr(section, field.path[-1]):
             setattr(section, field.path[-1], value)
             return
