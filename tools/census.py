@@ -144,8 +144,8 @@ def page(library: str, results: list[dict[str, Any]], missing: list[str]) -> lis
         "Each type was built small with random weights, saved, inspected, resized to twice the length, or to 1.5 times "
         "and twice the image size, loaded again and run. A model is resized in full if some call resized each of its "
         "learned tables that needs a resize. It has no need of one if it reads inputs of other sizes with the same "
-        "rows, as posembed says of each of its tables when it inspects the model, or refuses to resize that table. The "
-        "script says what is checked.", "",
+        "rows, as posembed says of each of its tables when it inspects the model, or refuses to resize that table. "
+        '"no" under "runs" means that the census has no inputs for the model. The script says what is checked.', "",
     ]  # fmt: skip
     if missing:
         done = len({result["type"] for result in results})
