@@ -311,6 +311,10 @@ def test_the_share_of_the_embeddings_counts_shared_tokens(tmp_path: Path) -> Non
         for report in posembed.inspect_checkpoint(path).tables:
             assert report.share_of_embeddings == pytest.approx(50 / (200 + 2 * 50))
     assert posembed.inspect_checkpoint(tmp_path).parameters == model.num_parameters()
+    two = {f"{part}.wte.weight": torch.randn(30, 8).index_fill(0, torch.tensor(0), 0) for part in ("a", "b")}
+    save_file({**two, "wpe.weight": torch.zeros(20, 8)}, tmp_path / "two.safetensors")
+    (report,) = posembed.inspect_checkpoint(tmp_path / "two.safetensors").tables
+    assert report.share_of_embeddings == pytest.approx(20 / (2 * 30 + 20))  # the first row of both is padding
 
 
 def test_rows_are_compared_with_the_tokens_to_which_they_are_added(tmp_path: Path) -> None:
@@ -324,3 +328,8 @@ def test_rows_are_compared_with_the_tokens_to_which_they_are_added(tmp_path: Pat
         model.save_pretrained(tmp_path)
         for report in posembed.inspect_checkpoint(tmp_path).tables:
             assert ("scale" in [finding.what for finding in report.findings]) != scaled
+    for part in (model.encoder, model.decoder):  # the scaled tokens drown these
+        part.embed_positions.weight.data.mul_(0.06)
+    model.save_pretrained(tmp_path)
+    for report in posembed.inspect_checkpoint(tmp_path).tables:
+        assert "scale" in [finding.what for finding in report.findings]

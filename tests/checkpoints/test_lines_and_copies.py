@@ -98,6 +98,16 @@ def test_a_grid_of_image_tokens_is_resized_as_one(settings: dict[str, int], tmp_
     assert new["model"]["pos_emb"].shape == (1, 64, DIM)
 
 
+def test_w_pos_is_a_table_and_no_projection(tmp_path: Path) -> None:
+    """As in PatchTST, and as in relative attention."""
+    projection = {"blocks.0.attn.W_pos.weight": torch.randn(DIM, DIM)}
+    for name in ("backbone.W_pos", "pos_emb.weight"):
+        _, new = resized(
+            tmp_path, projection | {name: torch.randn(16, DIM), "proj.weight": torch.randn(DIM, 2)}, length=20
+        )
+        assert new[name].shape == (20, DIM)
+
+
 def test_a_column_beside_a_table_is_none(tmp_path: Path) -> None:
     _, new = resized(tmp_path, {**gpt(16), "audio.pe": torch.randn(50, 1, DIM)}, length=24)
     assert (len(new["wpe.weight"]), len(new["audio.pe"])) == (24, 50)
@@ -288,7 +298,9 @@ def test_the_only_convolution_makes_the_patches(tmp_path: Path) -> None:
         said, new = resized(tmp_path, state, image_size=96)
         assert "taken to have 64 x 64 pixels" in said
         assert new[table].numel() == 37 * DIM
-    for other in ({"stem.weight": torch.randn(4, 3, 3, 3)}, {"encoder.pos_embedding": torch.randn(1, 17, 4)}):
+    stem, up = ({"conv_proj.weight": torch.randn(DIM, *each)} for each in ((3, 3, 3), (21, 16, 16)))
+    others = ({"stem.weight": torch.randn(4, 3, 3, 3)}, {"encoder.pos_embedding": torch.randn(1, 17, 4)}, stem, up)
+    for other in others:  # several, of another model, a stem, and a layer that makes images of 21 channels larger
         with pytest.raises(ArgumentError, match=r"patch size of encoder\.pos_embedding in pixels is unknown"):
             resized(tmp_path, torchvision | other, image_size=96)
     line = {"encoder.pos_emb": torch.randn(50, DIM), "encoder.conv.weight": torch.randn(DIM, 1, 3, 3)}

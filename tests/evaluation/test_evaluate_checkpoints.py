@@ -373,6 +373,10 @@ def test_the_encoder_of_a_t5_is_a_sentence_encoder(tmp_path: Path) -> None:
     model = T5EncoderModel(T5Config(vocab_size=100, d_model=32, d_kv=8, d_ff=16, num_layers=1, num_heads=2))
     model.save_pretrained(tmp_path)
     assert type(open_runnable(tmp_path).model("cpu")) is T5EncoderModel
+    save_encoder(tmp_path / "own")
+    config = json.loads((tmp_path / "own" / "config.json").read_text())
+    (tmp_path / "own" / "config.json").write_text(json.dumps({**config, "architectures": ["MyEncoderModel"]}))
+    assert type(open_runnable(tmp_path / "own").model("cpu")).__name__ == "BertModel"
 
 
 def test_what_cannot_be_run_is_refused(tmp_path: Path) -> None:

@@ -115,6 +115,18 @@ def test_a_head_that_asks_for_more_than_a_text_is_no_problem(tmp_path: Path) -> 
         assert any(each.startswith(works) for each in found.works), found.works
 
 
+def test_tokens_that_a_text_has_by_rule_are_in_the_vocabulary(tmp_path: Path) -> None:
+    transformers: Any = importlib.import_module("transformers")
+    parts = ("attention_heads", "ffn_dim", "layers")
+    sizes = {f"{side}_{part}": 2 for side in ("encoder", "decoder") for part in parts}
+    for end in (-1, 70):
+        config = transformers.BartConfig(vocab_size=60, d_model=16, max_position_embeddings=40, **sizes)
+        transformers.BartModel(config).save_pretrained(tmp_path)
+        written = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps({**written, "eos_token_id": end}))
+        assert posembed.check_checkpoint(tmp_path).problems == ()
+
+
 def test_a_model_of_timm(tmp_path: Path) -> None:
     vision_transformer()
     timm: Any = importlib.import_module("timm")

@@ -39,6 +39,7 @@ TOKEN_TABLE = re.compile(r"(word_embeddings?|wte|embed_tokens|token_embeddings?|
 EMBEDDING = re.compile(r"emb|wte|wpe|(^|\.)shared\.weight$")
 BUFFER = re.compile(r"final_logits_bias|inv_freq|running_(mean|var)$")
 SAMPLED_TOKENS = 8192
+COMPARED_ROWS = 256
 DISTANCES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 FEWEST_CELLS = 3  # along axes, which need no probe
 
@@ -196,10 +197,10 @@ def parameter_count(tensors: Tensors) -> int:
 
 
 def embedding_count(tensors: Tensors) -> int:
-    """Counts the values of the tables of tokens and positions. Tables of the same shape and first row count once."""
+    """Counts the values of the tables of tokens and positions. Tables of the same shape and first rows count once."""
     tables = {key: tensor for key, tensor in tensors.items() if EMBEDDING.search(key) and len(tensor.shape) > 1}
     kinds = {
-        (tensor.shape, bytes(tensor_bytes(first_rows(tensor, 1)))) if len(tensor.shape) == 2 else key: key
+        (tensor.shape, bytes(tensor_bytes(first_rows(tensor, COMPARED_ROWS)))) if len(tensor.shape) == 2 else key: key
         for key, tensor in tables.items()
     }
     return parameter_count({key: tables[key] for key in kinds.values()})
@@ -254,8 +255,12 @@ def what_is_wrong(report: TableReport, tensors: Tensors, config: Config) -> tupl
     # The cells of images and sounds are not added to the rows of the tokens.
     of_text = all(axis.name == "coordinate" for axis in table.layout.axes)
     norm = token_norm(tensors, table) if of_text else None
+    stated = next((value for path, value in fields_in(config) if path[-1] == "scale_embedding"), None)
+    if norm is not None and stated is True:
+        norm *= math.sqrt(table.width)
     findings = check_table(report.values, layout=table.layout, token_norm=norm)
-    if norm is None or not any(each.what == "scale" for each in findings) or not scales_tokens(config):
+    seldom = norm is None or stated is not None or not any(each.what == "scale" for each in findings)
+    if norm is None or seldom or not scales_tokens(config):  # which imports transformers
         return findings
     return check_table(report.values, layout=table.layout, token_norm=norm * math.sqrt(table.width))
 

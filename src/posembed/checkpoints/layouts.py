@@ -52,6 +52,7 @@ IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(^|\.)cls$")  # names of tensors
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
+LEAST_PATCH = 4  # pixels
 GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 LINE_OR_GRID = (
@@ -306,7 +307,8 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
     if not part:  # conv_proj in torchvision
         of_part = [name for name in inside if min(kernels[name]) > 1]
         around = (key.startswith(parent(parent(name))) for name in of_part)
-        of_part *= all(around) and all(tensors[name].shape[0] == tensors[key].shape[-1] for name in of_part)
+        sizes = {(*tensors[name].shape[:2], min(kernels[name]) >= LEAST_PATCH) for name in of_part}
+        of_part *= all(around) and sizes <= {(tensors[key].shape[-1], colours, True) for colours in (1, 3, 4)}
     return of_part[0] if len(of_part) == 1 else None
 
 

@@ -43,8 +43,8 @@ def text_inputs(model: nn.Module, tokens: int) -> dict[str, Any]:
     if not takes_text(model):
         raise NotTried("it takes no text")
     ids, config = random_ids(model, tokens), cast(Any, model.config)
-    read, end = ids.clone(), getattr(config, "eos_token_id", None)
-    if getattr(config, "is_encoder_decoder", False) and type(end) is int:
+    read, end, known = ids.clone(), *(getattr(config, name, None) for name in ("eos_token_id", "vocab_size"))
+    if getattr(config, "is_encoder_decoder", False) and type(end) is type(known) is int and 0 <= end < known:
         read[:, -1] = end  # BART classifies a text by its last token
     boxes = torch.zeros(1, tokens, 4, dtype=torch.int64)
     given = {"input_ids": read, "decoder_input_ids": ids, "bbox": boxes}

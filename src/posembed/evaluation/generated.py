@@ -75,7 +75,14 @@ def generate(task: str, *, length: int, documents: int, seed: int, count: Callab
         raise ArgumentError(f"lengths: the facts of the task {task} have up to {length - room} tokens; got {length}")
     costs = {sentence: count(f"{sentence} {sentence}") - count(sentence) for sentence in of.filler}
     draw = random.Random(f"{task} {seed} {length}")
-    texts = [document(of, fact, length - count(fact), draw, costs) for _, fact in facts]
+    texts = []
+    for _, fact in facts:
+        state, room = draw.getstate(), length - count(fact)
+        text = document(of, fact, room, draw, costs)
+        if (over := count(text) - length) > 0:  # the first sentence may have more tokens than after a space
+            draw.setstate(state)
+            text = document(of, fact, room - over, draw, costs)
+        texts.append(text)
     asked = {f"q{number}": fact for number, fact in enumerate(facts[: max(1, documents // 2)])}
     return Collection(
         {f"d{number}": text for number, text in enumerate(texts)},

@@ -158,7 +158,8 @@ class Runnable:
         config = self.checkpoint.config
         assert config is not None
         architecture, headless = (config.get("architectures") or [""])[0], self.kind in ("sentences", "images")
-        auto = headless and not architecture.endswith(("WithProjection", "EncoderModel"))  # T5's encoder alone
+        own = architecture.endswith(("WithProjection", "EncoderModel")) and hasattr(transformers, architecture)
+        auto = headless and not own  # own: CLIP's projections, and T5's encoder alone
         kind = transformers.AutoModel if auto else getattr(transformers, architecture)
         try:
             model, loading = read_whole(kind, self.folder, **self.loading)

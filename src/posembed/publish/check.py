@@ -254,7 +254,8 @@ def is_at_fault(model: nn.Module, sizes: Sizes) -> bool:
         return sizes.image is not None
     few = replace(sizes, read=least(sizes.read, SHORT_TEXT), written=least(sizes.written, SHORT_TEXT))
     with suppress(NotTried):
-        return few != sizes and bool(run(model, full_inputs(model, few)))
+        if few != sizes and run(model, full_inputs(model, few)):
+            return True
     if accepted & BESIDE_TEXT and accepted & TEXTS:
         return False
     with suppress(NotTried):

@@ -170,11 +170,10 @@ def card_of(root: Path, name: str) -> str:
         raise CheckpointError(f"{root / RECORD}: not a record of posembed's ({reason(error)}); remove it") from error
     source = resizes[0].get("source") if resizes else None
     of_hub = isinstance(source, str) and source.count("/") == 1
-    ends = "\r\n" if "\r\n" in text else "\n"
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    ends = "\r\n" if text.count("\r\n") == text.count("\r") == text.count("\n") else "\n"
     try:
-        card = with_fields(
-            text.replace("\r\n", "\n"), {"base_model": source, "base_model_relation": "finetune"} if of_hub else {}
-        )
+        card = with_fields(lines, {"base_model": source, "base_model_relation": "finetune"} if of_hub else {})
     except Exception as error:  # whatever its YAML raises
         raise CheckpointError(f"{own}: its metadata cannot be read ({reason(error)}); correct or remove it") from error
     return card.replace("\n", ends)

@@ -148,9 +148,12 @@ def test_an_infinite_perplexity_is_no_evidence(tmp_path: Path) -> None:
     values = (each._replace(value=each.value and 1000 + each.value) for each in diverged.measurements.values)
     diverged = replace(diverged, measurements=replace(diverged.measurements, values=tuple(values)))
     folder = save(tmp_path / "runs", [run("alibi"), diverged])
-    assert [*study_of_folder(folder.path).rows] == ["alibi"]
+    study = study_of_folder(folder.path)
+    assert (study.value("rope", 256), study.value("alibi", 256) is None) == (None, False)
     found = advise(runs=folder.path, length=16, longest=64)
     json.dumps(found.to_dict(), allow_nan=False)
+    (rope,) = (each for each in found.options if each.name == "rope")
+    assert rope.cannot == "its perplexity at 256 tokens is infinite"
     with pytest.raises(ArgumentError, match="diverged: each encoding has an infinite perplexity"):
         study_of_folder(save(tmp_path / "diverged", [diverged]).path)
 

@@ -124,6 +124,7 @@ ROW = {"context": "the cat sat", "question": "who?", "answer": "cat", "answer_st
         ({"answer_start": None}, "the index of its first character; got"),
         ({"answer": 4}, "expected an answer's text"),
         ({"answer": 0}, "expected an answer's text"),
+        ({"answer": 0.0}, "expected an answer's text"),
         ({"context": ""}, "question 3 of a.jsonl has no context: it holds ''; expected text"),
         ({"question": 7}, "has no question: it holds 7"),
         ({"answers": ["cat"]}, "the index of its first character; got"),

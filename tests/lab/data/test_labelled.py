@@ -231,6 +231,14 @@ def test_names_that_python_reads_as_numbers_are_names(tmp_path: Path) -> None:
         assert set(load_labelled(written(tmp_path, "a.csv", f"text,label\n{rows}")).labels) == {label, "eng"}
 
 
+def test_a_label_that_is_no_number_is_missing(tmp_path: Path) -> None:
+    rows = "".join(
+        json.dumps({"text": f"text {i}", "label": (0.0, 1.0, float("nan"))[i % 3]}) + "\n" for i in range(40)
+    )
+    with pytest.raises(DataError, match="has no label: column 'label' holds nan"):
+        load_labelled(written(tmp_path, "a.jsonl", rows))
+
+
 def test_a_class_has_one_name_however_its_number_is_written(tmp_path: Path) -> None:
     rows = [{"text": f"text {i}", "label": (1, 1.0, 2, "2.0", "1")[i % 5]} for i in range(40)]
     there = load_labelled(written(tmp_path, "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows)))

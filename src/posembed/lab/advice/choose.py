@@ -103,8 +103,9 @@ class Evidence:
             found = self.passkey.value(each.name, self.at(self.passkey))
         cannot = self.unfit(each)
         if needed is None and limit(each, self.needs) is None:
-            nowhere = f"it has no position {study.measure.at.format(self.length)}"
-            cannot = nowhere if each.name in study.rows else "it was not measured"
+            at, measured = study.measure.at.format(self.length), study.rows.get(each.name, {})
+            cannot = f"it has no position {at}" if measured else "it was not measured"
+            cannot = f"its perplexity {at} is infinite" if measured.get(self.length) is not None else cannot
         trained, share = study.value(each.name, study.train_length), self.needs.share(each.parameters)
         return Option(each.name, each.title, each.parameters, share, cannot, trained, needed, found, each.window)
 
@@ -182,8 +183,8 @@ class Evidence:
         if not measured and held is not None and (self.needs.use != "decoder" or not held.rotates):
             what = "RoPE can only be scaled in decoders here" if held.rotates else "no RoPE to scale"
             raise ArgumentError(
-                f"the checkpoint has no learned table to resize, and {what}; evaluate the checkpoint at the longer "
-                "length as it is, or leave it out to see what else there is"
+                f"the checkpoint has no table with a row for each position, and {what}; evaluate the checkpoint at the "
+                "longer length as it is, or leave it out to see what else there is"
             )
         if not measured:
             reasons = listed(sorted({limit(each, self.needs) or "it was not measured" for each in self.known}), "or")
@@ -243,7 +244,7 @@ def of_checkpoint(needs: Needs) -> list[Option]:
         return []
     if held.length is None:
         keep = None if needs.fixed else f"it was not trained on positions past {needs.length:,}"
-        resize: str | None = "it has no learned table"
+        resize: str | None = "it has no table with a row for each position"
     else:
         reach = f"ends at {held.reach}" if held.grid is None else f"has {held.reach} cells"
         keep = None if needs.inside_table else f"its table {reach}"

@@ -116,8 +116,10 @@ class Study:
         return max(n for n in self.lengths if n <= self.train_length)
 
     def value(self, encoding: str, length: int) -> Estimate | None:
-        """Returns an encoding's result at a length; None if it has no position there, or was not measured there."""
-        return self.rows.get(encoding, {}).get(length)
+        """Returns an encoding's result at a length; None if it has no position there, was not measured there, or has an
+        infinite perplexity there."""
+        found = self.rows.get(encoding, {}).get(length)
+        return found if found is None or is_finite(found) else None
 
     def best(self, length: int) -> tuple[str, Estimate] | None:
         """Returns the encoding with the best value at a length, and the value."""
@@ -196,12 +198,7 @@ def study_of_folder(folder: Path) -> Study:
         for row in found.rows
         if row.seeds
     }
-    rows = {
-        name: values
-        for name, values in rows.items()
-        if all(each is None or is_finite(each) for each in values.values())
-    }
-    if not rows:
+    if not any(each is not None and is_finite(each) for values in rows.values() for each in values.values()):
         raise ArgumentError(
             f"the runs of {folder} diverged: each encoding has an infinite perplexity; give a lower --learning-rate"
         )

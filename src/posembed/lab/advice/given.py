@@ -41,7 +41,7 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
             cells = "x".join(map(str, held.grid))
             remedy = f"{held.source} reads images of {cells} patches; give --grid {cells}, and --longest-grid"
         elif held is not None:
-            remedy = f"{held.source} has no learned table, which would give a length; {remedy}"
+            remedy = f"{held.source} has no table with a row for each position, which would give a length; {remedy}"
         raise ArgumentError(remedy)
     chosen.setdefault("longest", chosen["length"])
     if held is not None and held.width is not None:

@@ -150,7 +150,9 @@ def _answers(row: Mapping[str, Any], context: str, where: str) -> Iterator[tuple
             "answer_start instead"
         )
     else:
-        pairs = [] if row.get("answer") in (None, "") else [(row["answer"], row.get("answer_start"))]
+        answer = row.get("answer")
+        nothing = not answer and (answer is False or not isinstance(answer, int | float))  # 0 is no text
+        pairs = [] if nothing else [(answer, row.get("answer_start"))]
     for text, start in pairs:
         at = int(start) if isinstance(start, str) and start.strip().isdecimal() else start
         if not isinstance(text, str) or not isinstance(at, int) or isinstance(at, bool):

@@ -192,7 +192,8 @@ def _examples(table: Table, texts: Sequence[str], label: str, *, apart: bool) ->
         if not words:
             blank += 1
             continue
-        if value is None or isinstance(value, list | dict) or not str(value).strip() or (classes and value == -1):
+        missing = value is None or value != value or not str(value).strip()  # pandas writes NaN
+        if missing or isinstance(value, list | dict) or (classes and value == -1):
             raise DataError(
                 f"{where} has no label: column {label!r} holds {value!r}; expected a name or a whole number. Label the "
                 "row, or leave it out"
