@@ -44,6 +44,8 @@ class Reads(NamedTuple):
 READS = (
     Reads("__init__.py", "except:ImportError", "without torch, an unknown name is an AttributeError as in any module"),
     Reads("publish/check.py", "sentence_transformers[own]", DATA),
+    Reads("publish/check.py", "model.base_model", SOME, ("transformers.PreTrainedModel: base_model",)),
+    Reads("evaluation/runnable.py", "transformers[architecture]", DATA),
     Reads("publish/check.py", "except:ImportError", "a tokenizer may need a package that is not installed here"),
     Reads("arguments.py", "k[call.__name__] vars(builtins)[name]", "a name in our own classes and annotations"),
     Reads("arguments.py", "value.dtype", USERS),
@@ -110,12 +112,13 @@ READS = (
     Reads("checkpoints/whole_models.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
     Reads(
         "checkpoints/proof_inputs.py",
-        "config.max_2d_position_embeddings config.num_channels config.patch_size config.posemb_grid_size "
-        "config.spatial_merge_size config.text_config config.vision_config config[each] config[f'pos_emb_{side}'] "
+        "config.is_encoder_decoder config.max_2d_position_embeddings config.num_channels config.patch_size "
+        "config.posemb_grid_size config.spatial_merge_size config.text_config config.vision_config config[each] config[f'pos_emb_{side}'] "
         "config[name] each[name] model.config.image_token_id model.get_image_features section.vocab_size "
         "section[name]",
         SOME,
         (
+            "transformers.BartConfig: is_encoder_decoder",
             "transformers.LayoutLMv2Config: max_2d_position_embeddings",
             "transformers.ViTConfig: image_size patch_size num_channels",
             "transformers.Siglip2VisionConfig: num_patches",
