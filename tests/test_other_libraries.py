@@ -113,9 +113,9 @@ READS = (
     Reads(
         "checkpoints/proof_inputs.py",
         "config.is_encoder_decoder config.max_2d_position_embeddings config.num_channels config.patch_size "
-        "config.posemb_grid_size config.spatial_merge_size config.text_config config.vision_config config[each] config[f'pos_emb_{side}'] "
-        "config[name] each[name] model.config.image_token_id model.get_image_features section.vocab_size "
-        "section[name]",
+        "config.posemb_grid_size config.spatial_merge_size config.text_config config.vision_config config[each] "
+        "config[f'pos_emb_{side}'] config[name] each[name] model.config.image_token_id model.get_image_features "
+        "section.vocab_size section[name]",
         SOME,
         (
             "transformers.BartConfig: is_encoder_decoder",
