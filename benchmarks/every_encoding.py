@@ -140,6 +140,10 @@ SECTIONS = {
             "kerple-log",
             "alibi",
             "learned-averaged",
+            "kerple-power",
+            "none",
+            "rolling",
+            "path",
         ),
     ),
     "accuracy": Section(
