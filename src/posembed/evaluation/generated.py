@@ -79,9 +79,10 @@ def generate(task: str, *, length: int, documents: int, seed: int, count: Callab
     for _, fact in facts:
         state, room = draw.getstate(), length - count(fact)
         text = document(of, fact, room, draw, costs)
-        if (over := count(text) - length) > 0:  # the first sentence may have more tokens than after a space
+        while (over := count(text) - length) > 0:  # a sentence may have more tokens than behind itself
+            room -= over
             draw.setstate(state)
-            text = document(of, fact, room - over, draw, costs)
+            text = document(of, fact, room, draw, costs)
         texts.append(text)
     asked = {f"q{number}": fact for number, fact in enumerate(facts[: max(1, documents // 2)])}
     return Collection(

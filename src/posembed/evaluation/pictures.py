@@ -105,11 +105,11 @@ def upright(picture: Picture, *, least: int | None = None) -> Any:
         whole = ImageOps.exif_transpose(image)
         if whole.mode in SIXTEEN_BITS or whole.mode == "F":
             values = np.asarray(whole)
-            narrow = whole.mode == "I" and 0 < values.max() < 1 << 8  # of 8 bits in 32, or dark ones of 16
+            narrow = 0 < values.max() < 1 << 8  # of 8 bits in a wider type, or a dark image of 16
             if whole.mode == "F" or values.min() < 0 or values.max() >= 1 << 16 or narrow:
                 raise DataError(
                     f"{picture.path}: expected an image of 8 or 16 bits; its values ({values.dtype}, {values.min():g} "
-                    f"to {values.max():g}) have no known range; convert it or remove it"
+                    f"to {values.max():g}) do not show which; convert it or remove it"
                 )
             whole = Image.fromarray((values >> 8).astype(np.uint8))
         # Pillow warns if a palette with transparency becomes RGB at once.

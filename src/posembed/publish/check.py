@@ -37,7 +37,7 @@ SHORT_TEXTS = (1, 8)
 """The lengths in tokens of the texts, besides the longest, whose outputs are compared."""
 TEXTS = {"input_ids", "decoder_input_ids"}
 NO_TEXT_ALONE = "it takes no text without an image, and images of another size"
-BESIDE_TEXT = {*IMAGES, "input_features", "input_values"}
+BESIDE_TEXT = {*IMAGES, "input_features", "input_values", "visual_feats"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

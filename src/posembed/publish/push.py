@@ -170,8 +170,9 @@ def card_of(root: Path, name: str) -> str:
         raise CheckpointError(f"{root / RECORD}: not a record of posembed's ({reason(error)}); remove it") from error
     source = resizes[0].get("source") if resizes else None
     of_hub = isinstance(source, str) and source.count("/") == 1
-    lines = text.replace("\r\n", "\n").replace("\r", "\n")
-    ends = "\r\n" if text.count("\r\n") == text.count("\r") == text.count("\n") else "\n"
+    ends = "\r\n" if text.count("\r\n") == text.count("\r") == text.count("\n") > 0 else "\n"
+    odd = "\r" in text and not METADATA.match(text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n") if odd or ends != "\n" else text
     try:
         card = with_fields(lines, {"base_model": source, "base_model_relation": "finetune"} if of_hub else {})
     except Exception as error:  # whatever its YAML raises

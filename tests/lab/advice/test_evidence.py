@@ -154,6 +154,7 @@ def test_an_infinite_perplexity_is_no_evidence(tmp_path: Path) -> None:
     json.dumps(found.to_dict(), allow_nan=False)
     (rope,) = (each for each in found.options if each.name == "rope")
     assert rope.cannot == "its perplexity at 256 tokens is infinite"
+    assert not any("none of them has a position" in each for each in found.reasons)
     with pytest.raises(ArgumentError, match="diverged: each encoding has an infinite perplexity"):
         study_of_folder(save(tmp_path / "diverged", [diverged]).path)
 

@@ -237,6 +237,9 @@ def test_a_label_that_is_no_number_is_missing(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="has no label: column 'label' holds nan"):
         load_labelled(written(tmp_path, "a.jsonl", rows))
+    table = "".join(f"text {i},{('0.0', '1.0', 'nan')[i % 3]}\n" for i in range(40))
+    with pytest.raises(DataError, match="holds numbers and nan, which pandas writes for a missing label"):
+        load_labelled(written(tmp_path, "a.csv", f"text,label\n{table}"))
 
 
 def test_a_class_has_one_name_however_its_number_is_written(tmp_path: Path) -> None:

@@ -199,7 +199,9 @@ class Evidence:
             return []
         values = {other: self.study.value(other, self.length) for other in said[0]}
         measured = listed([f"{other} {self.study.measure.written(value)}" for other, value in values.items() if value])
-        known = "has a position there" if any(other in self.study.rows for other in said[0]) else "was measured"
+        rows = [self.study.rows[other] for other in said[0] if other in self.study.rows]
+        known = "has a position there" if rows else "was measured"
+        known = "has a finite perplexity there" if any(each.get(self.length) is not None for each in rows) else known
         here = f"; measured here: {measured}" if measured else f"; none of them {known}"
         departs = "this adds a window to what" if name.removesuffix("+window") in said[0] else "this departs from what"
         return [f"{departs} guides recommend: {said[1]}{here}"]

@@ -342,6 +342,12 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
             f"the {column} of {name} holds numbers such as {fractions[0]}; expected names or whole numbers. Choose "
             "another column, or sort the numbers into a few named ranges first"
         )
+    others = [label for label in by_label if label.lower() != "nan"]
+    if len(others) < len(by_label) and others and all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in others):
+        raise DataError(
+            f"the {column} of {name} holds numbers and nan, which pandas writes for a missing label; label these rows, "
+            "or leave them out"
+        )
     first = next(iter(by_label))
     if len(by_label) > 2 and len(by_label) > total * LABELS_PER_DOCUMENT:
         raise DataError(
