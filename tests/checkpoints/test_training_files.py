@@ -188,6 +188,35 @@ def test_a_project_finds_its_enumerations_again(tmp_path: Path, monkeypatch: pyt
     assert sys.modules[module.__name__] is module
 
 
+class ByName:
+    """Stored as Python 3.11.0 to 3.11.3 store a member of an enumeration, or as a pickle that reads something else."""
+
+    def __init__(self, of: Any, name: str) -> None:
+        self.of, self.name = of, name
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.of, self.name)
+
+
+def test_enumerations_may_be_stored_by_the_names_of_their_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("megatron.core.enums")
+    module.ModelType = enum.Enum("ModelType", "encoder decoder", module=module.__name__)  # type: ignore[attr-defined]
+    for name in ("megatron", "megatron.core", "megatron.core.enums"):
+        monkeypatch.setitem(sys.modules, name, module if name.endswith("enums") else ModuleType(name))
+    args = {"kind": ByName(module.ModelType, "decoder"), "seq_length": ROWS}
+    torch.save({"args": args, "model": unmasked()}, tmp_path / "old.pt")
+    resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
+    resize_checkpoint(tmp_path / "new.pt", tmp_path / "newer.pt", length=50)
+    new = torch.load(tmp_path / "newer.pt", weights_only=False)
+    assert new["args"] == {"kind": module.ModelType.decoder, "seq_length": 50}
+    for of, name in ((torch.Tensor, "fill_"), ("text", "upper")):  # anything else is not read
+        torch.save({"args": {**args, "other": ByName(of, name)}, "model": unmasked()}, tmp_path / "bad.pt")
+        with pytest.raises(CheckpointError):
+            resize_checkpoint(tmp_path / "bad.pt", tmp_path / "out.pt", length=40)
+
+
 def test_a_module_loads_its_resized_file_strictly(tmp_path: Path) -> None:
     class Model(nn.Module):
         def __init__(self, block_size: int) -> None:

@@ -51,6 +51,24 @@ def enumeration(name: str) -> type[Member]:
     return type(own, (Member,), {"__module__": module})
 
 
+class Named(Member):
+    """Stands for a member that is stored by its name, as Python 3.11.0 to 3.11.3 store it."""
+
+    def __init__(self, kind: type[Member], name: str) -> None:
+        super().__init__(name)
+        self.kind = kind
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.kind, self.value)
+
+
+def member(kind: Any, name: str) -> Named:
+    """Reads what ``getattr`` would read of an enumeration. Raises UnpicklingError for anything else."""
+    if not (isinstance(kind, type) and issubclass(kind, Member)):
+        raise pickle.UnpicklingError(f"GLOBAL getattr of {kind!r:.80}")
+    return Named(kind, name)
+
+
 PythonPickler: Any = pickle._Pickler  # with methods that can be overridden
 
 
@@ -169,7 +187,8 @@ def load_without_running(path: Path, part: bytes | None = None) -> Any:
             if zipped:
                 with opened() as file:
                     needed = torch.serialization.get_unsafe_globals_in_checkpoint(file)
-            members = [(enumeration(name), name) for name in needed if ENUMERATION.fullmatch(name)]
+            members: list[Any] = [(enumeration(name), name) for name in needed if ENUMERATION.fullmatch(name)]
+            members += [(member, name) for name in needed if members and name.rpartition(".")[2] == "getattr"]
             stack.enter_context(torch.serialization.safe_globals([*harmless(), *members]))
             whole = path if part is None else io.BytesIO(part)
             return torch.load(whole, map_location="cpu", weights_only=True, mmap=zipped and part is None)
