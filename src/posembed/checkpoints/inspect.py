@@ -258,13 +258,12 @@ def what_is_wrong(report: TableReport, tensors: Tensors, config: Config) -> tupl
     scales = ((path[:-1], value) for path, value in fields_in(config) if path[-1] == "scale_embedding")
     of_table = (value for above, value in scales if all(each.partition("_")[0] in table.key for each in above))
     stated = next(of_table, None)
-    if norm is not None and stated is True:
-        norm *= math.sqrt(table.width)
-    findings = check_table(report.values, layout=table.layout, token_norm=norm)
-    seldom = norm is None or stated is not None or not any(each.what == "scale" for each in findings)
-    if norm is None or seldom or not scales_tokens(config):  # which imports transformers
-        return findings
-    return check_table(report.values, layout=table.layout, token_norm=norm * math.sqrt(table.width))
+    scaled = norm and norm * math.sqrt(table.width)  # as mBART scales its tokens
+    findings = check_table(report.values, layout=table.layout, token_norm=scaled if stated is True else norm)
+    doubtful = stated is None and any(each.what == "scale" for each in findings)
+    if doubtful and scales_tokens(config):  # which imports transformers
+        return check_table(report.values, layout=table.layout, token_norm=scaled)
+    return findings
 
 
 def wrong_ids(table: FoundTable, tensors: Tensors) -> Iterator[Finding]:
