@@ -12,7 +12,7 @@ instead of heads in this way, with RoPE for near tokens.
 
 **learned-averaged-far**: learned-averaged, made to find distant passkeys (docs/research/lengths-learned.md).
 
-**seqpe-losses**: SeqPE with the auxiliary losses of its paper.
+**seqpe-losses**: SeqPE with the auxiliary losses of its paper (seqpe_losses.py).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from seqpe_losses import SeqPeWithLosses
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -154,6 +155,6 @@ NOT_KEPT = {
         "posembed",
     ),
     "seqpe-losses": Entry(
-        lambda s: seqpe(s, loss_weight=0.1), "seqpe, with its auxiliary losses", "Li et al. 2025, arXiv:2506.13277"
+        lambda s: seqpe(s, SeqPeWithLosses), "seqpe, with its auxiliary losses", "Li et al. 2025, arXiv:2506.13277"
     ),
 }

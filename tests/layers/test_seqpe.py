@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -68,32 +72,34 @@ def test_training_starts_a_share_of_sequences_elsewhere() -> None:
         whole.training_positions(2, 31, torch.Generator())
 
 
-class Recorded(SequentialPositionalEmbedding):
-    """Notes the positions of each call of ``rows``, with their rows."""
-
-    def rows(self, position_ids: Tensor) -> Tensor:
-        self.calls: list[tuple[Tensor, Tensor]]
-        self.calls.append((position_ids, super().rows(position_ids)))
-        return self.calls[-1][1]
-
-
-def recorded(longest: int, length: int, seed: int = 0) -> tuple[Tensor | None, list[tuple[Tensor, Tensor]]]:
-    torch.manual_seed(seed)
-    layer = Recorded(longest=longest, dim=6, width=4, scale=20.0).double()
-    layer.calls = []
-    return layer.auxiliary_loss(length, torch.Generator().manual_seed(seed)), layer.calls
+@pytest.fixture
+def with_losses(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The class of benchmarks/seqpe_losses.py."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    return importlib.import_module("seqpe_losses").SeqPeWithLosses
 
 
 @together(("longest", "length"), [(500, 40), (20_000, 512), (83, 40), (66, 5), (65, 64), (64, 8), (9, 3), (2, 1)])
-def test_auxiliary_losses_are_the_formulas(longest: int, length: int) -> None:
-    loss, calls = recorded(longest, length)
-    assert loss is not None
-    ids, rows = calls[0]
+def test_auxiliary_losses_are_the_formulas(
+    longest: int, length: int, with_losses: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    layer = with_losses(longest=longest, dim=6, width=4, scale=20.0).double()
+    calls: list[tuple[Tensor, Tensor]] = []
+    encode = layer.rows
+
+    def rows(position_ids: Tensor) -> Tensor:
+        calls.append((position_ids, encode(position_ids)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(layer, "rows", rows)
+    loss = layer.auxiliary_loss(length, torch.Generator().manual_seed(0))
+    ids, scored = calls[0]
     for group in ids.tolist():
         assert len(set(group)) == len(group)
         assert 0 <= min(group) <= max(group) < longest
     nearest = (ids[:, 1:] - ids[:, :1]).abs().argmin(-1)
-    expected = F.cross_entropy((rows[:, :1] @ rows[:, 1:].mT).squeeze(1), nearest)
+    expected = F.cross_entropy((scored[:, :1] @ scored[:, 1:].mT).squeeze(1), nearest)
     assert len(calls) == (3 if longest > 2 * length else 1)
     if len(calls) == 3:
         (near, rows_near), (far, rows_far) = calls[1:]
@@ -104,9 +110,9 @@ def test_auxiliary_losses_are_the_formulas(longest: int, length: int) -> None:
     assert_close(loss, 0.1 * expected, places=12)
 
 
-def test_auxiliary_losses_have_gradients() -> None:
+def test_auxiliary_losses_have_gradients(with_losses: Any) -> None:
     torch.manual_seed(0)
-    layer = SequentialPositionalEmbedding(longest=1000, dim=32, width=16).double()
+    layer = with_losses(longest=1000, dim=32, width=16).double()
     values: list[float] = []
     for _ in range(2):
         loss = layer.auxiliary_loss(20, torch.Generator().manual_seed(0))
@@ -119,7 +125,7 @@ def test_auxiliary_losses_have_gradients() -> None:
     assert values[1] < values[0]
 
 
-def test_auxiliary_losses_at_the_limits() -> None:
-    assert SequentialPositionalEmbedding(longest=1, dim=6, width=4).auxiliary_loss(1, torch.Generator()) is None
+def test_auxiliary_losses_at_the_limits(with_losses: Any) -> None:
+    assert with_losses(longest=1, dim=6, width=4).auxiliary_loss(1, torch.Generator()) is None
     with pytest.raises(PositionError):
-        SequentialPositionalEmbedding(longest=30, dim=6, width=4).auxiliary_loss(31, torch.Generator())
+        with_losses(longest=30, dim=6, width=4).auxiliary_loss(31, torch.Generator())

@@ -180,13 +180,10 @@ def bipe(between: Callable[[Sizes], Any]) -> Callable[[Sizes], PositionEncoding]
     return lambda s: BilevelEncoding(max_len=-(-s.length // 8), dim=s.dim, between=between(s), dropout=s.dropout)
 
 
-def seqpe(s: Sizes, loss_weight: float = 0.0) -> PositionEncoding:
+def seqpe(s: Sizes, build: Callable[..., PositionEncoding] = SequentialPositionalEmbedding) -> PositionEncoding:
     longest, width = max(s.tested, s.length), 32
-    # The output of the last norm has a size of 1, so that rows get the scale of tokens. In short training, the paper's
-    # own losses made everything worse (seqpe-losses in benchmarks/results/every-encoding.md).
-    return SequentialPositionalEmbedding(
-        longest=longest, dim=s.dim, width=width, scale=width**-0.5, loss_weight=loss_weight, dropout=s.dropout
-    )
+    # The output of the last norm has a size of 1, so that rows get the scale of tokens.
+    return build(longest=longest, dim=s.dim, width=width, scale=width**-0.5, dropout=s.dropout)
 
 
 def sinusoidal(s: Sizes) -> PositionEncoding:

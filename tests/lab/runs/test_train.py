@@ -20,8 +20,7 @@ from posembed.lab.runs.sweep import sweep
 from posembed.lab.runs.tensors import load_tables, snapshot_steps
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import REPEAT_GAIN, SAME_TOKENS, LengthSpec
-from posembed.layers import SequentialPositionalEmbedding
-from posembed.layers.base import PositionEncoding
+from posembed.layers import LearnedPositionalEmbedding
 from posembed.measure.frame import Value
 from together import together
 from tolerance import assert_close
@@ -193,11 +192,11 @@ def train_in_both(rank: int) -> None:
 def test_training_adds_the_auxiliary_loss_of_an_encoding(
     spec: LengthSpec, task: LanguageModelling, accelerator: Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = dataclasses.replace(spec, encoding="seqpe")
-    monkeypatch.setattr(task, "encoding", lambda spec: SequentialPositionalEmbedding(longest=40, dim=spec.width))
+    spec = dataclasses.replace(spec, encoding="learned")
     results = [train.run(spec, task, accelerator)]
-    monkeypatch.setattr(SequentialPositionalEmbedding, "auxiliary_loss", PositionEncoding.auxiliary_loss)
-    results.append(train.run(spec, task, accelerator))
+    table = LearnedPositionalEmbedding.table
+    monkeypatch.setattr(LearnedPositionalEmbedding, "auxiliary_loss", lambda self, *_: table(self).square().mean())
+    results.insert(0, train.run(spec, task, accelerator))
     for (step, norm), (_, without) in zip(*(result.gradient_norms for result in results), strict=True):
         assert norm != without, step
     # The loss that a run reports is the model's.

@@ -2,11 +2,6 @@
 
 The digits, with zeros in front, and a last token are the input of causal layers. Each digit is the sum of a row for its
 value and a row for its decimal place. The last token's output, projected to the model's width, is the position's row.
-
-Two losses make far positions usable that no text has. With rows E, e_i = E[i]:
-
-    near rows are similar      -ln softmax_j(e_i . e_j) at the j nearest to i, over random positions j
-    far rows behave as near    KL(P, Q) + KL(Q, P) for P = softmax(E_near E_near^T) and Q = softmax(E_far E_far^T)
 """
 
 from __future__ import annotations
@@ -21,19 +16,16 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import InputEncoding, fill_
 from posembed.positions.checks import check_positions
 from posembed.positions.samplers import shifted
-from posembed.settings import Amount, Count, NotNegative, Probability
+from posembed.settings import Amount, Count, Probability
 from posembed.tables.fill import STD
 from posembed.torch_internals import is_being_recorded, transforms_are_active
-
-GROUPS = 8  # the number of positions i, and of far sequences, in each step; the authors use 8, 16 or 32
-OTHERS, TOKENS = 64, 32  # the number of positions j, and of positions of a sequence that are compared
 
 
 class SequentialPositionalEmbedding(InputEncoding):
     """SeqPE (arXiv:2506.13277): a small Transformer reads a position's digits and returns the row to add.
 
-    Training adds ``auxiliary_loss`` to the model's loss. Differences from the authors' code: none of
-    the random positions j is made from the digits of i, and scores are those of whole rows, not of heads.
+    The paper also trains two losses on pairs of positions. In short training they made everything worse, so
+    they are not part of this layer; benchmarks/seqpe_losses.py has them.
 
     Args:
         longest: the number of positions; it decides the number of digits.
@@ -44,7 +36,6 @@ class SequentialPositionalEmbedding(InputEncoding):
         scale: the factor on the rows; 1 / temperature in the authors' code.
         shift_rate: the share of the sequences that ``training_positions`` starts at a random position; .1 in the
             authors' code.
-        loss_weight: the factor of both auxiliary losses; .1 in the authors' code. 0 means no auxiliary loss.
         dropout: the probability of dropout on the sum in training.
 
     Raises:
@@ -69,14 +60,13 @@ class SequentialPositionalEmbedding(InputEncoding):
         layers: Amount = 2,
         scale: float = 1.0,
         shift_rate: Probability = 0.1,
-        loss_weight: NotNegative = 0.1,
         dropout: Probability = 0.1,
     ) -> None:
         super().__init__(dim, dropout)
         if width % encoder_heads:
             raise ArgumentError(f"width must be a multiple of encoder_heads; got {width} and {encoder_heads}")
         self.longest, self.width, self.encoder_heads = longest, width, encoder_heads
-        self.scale, self.shift_rate, self.loss_weight = scale, shift_rate, loss_weight
+        self.scale, self.shift_rate = scale, shift_rate
         self.digits = len(str(longest - 1))
         self.value_weight = nn.Parameter(torch.empty(10, width))
         self.place_weight = nn.Parameter(torch.empty(self.digits, width))
@@ -109,50 +99,6 @@ class SequentialPositionalEmbedding(InputEncoding):
         stays = torch.rand(batch, 1, generator=generator, device="cpu") >= self.shift_rate
         return torch.where(stays, torch.arange(length, device="cpu"), moved)
 
-    def auxiliary_loss(self, length: Count, generator: torch.Generator) -> Tensor | None:
-        """Returns ``loss_weight`` times the sum of both losses, for texts of ``length`` tokens.
-
-        None for a weight of 0 or a single position. The second loss is for texts that start between ``length`` and
-        ``longest - length``; without room for any, there is none.
-
-        Raises:
-            PositionError: sequences longer than ``longest``.
-        """
-        check_positions(torch.tensor(length - 1, device="cpu"), self.longest)
-        if self.longest == 1 or not self.loss_weight:
-            return None
-        loss = self._contrast(generator)
-        if self.longest > 2 * length:
-            loss = loss + self._transfer(length, generator)
-        return self.loss_weight * loss
-
-    def _contrast(self, generator: torch.Generator) -> Tensor:
-        """Each position i must recognise the nearest of others. Half of the i choose among others near each other."""
-        others = min(OTHERS, self.longest - 1)
-        one = torch.randint(self.longest, (GROUPS, 1), generator=generator, device="cpu")
-        span = torch.full((GROUPS, 1), self.longest - 1, device="cpu")
-        span[::2] = min(5 * others, self.longest - 1)
-        start = _below(self.longest - span, 1, generator)
-        many = start + _distinct(span, others, generator)
-        many = many + (many >= one)  # any position but i
-        nearest = (many - one).abs().argmin(-1)
-        rows = self._wide_rows(torch.cat((one, many), 1))
-        scores = (rows[:, 1:] @ rows[:, :1].transpose(1, 2)).squeeze(-1)
-        return F.cross_entropy(scores, nearest.to(scores.device))
-
-    def _transfer(self, length: int, generator: torch.Generator) -> Tensor:
-        """Tokens of a text that starts far away must be as similar as the same tokens of a text that starts at 0."""
-        tokens = min(TOKENS, length)
-        near = _distinct(torch.full((GROUPS, 1), length, device="cpu"), tokens, generator)
-        far = near + torch.randint(length, self.longest - length, (GROUPS, 1), generator=generator, device="cpu")
-        p, q = ((rows @ rows.transpose(1, 2)).log_softmax(-1) for rows in map(self._wide_rows, (near, far)))
-        p = p.detach()
-        return ((p.exp() - q.exp()) * (p - q)).mean()  # KL(P, Q) + KL(Q, P), as a mean over all pairs of tokens
-
-    def _wide_rows(self, ids: Tensor) -> Tensor:
-        rows = self.rows(ids.to(self.last_weight.device))
-        return rows.to(torch.promote_types(rows.dtype, torch.float32))
-
     def rows(self, position_ids: Tensor) -> Tensor:
         """Returns the rows (..., D) of position_ids, integers of any shape (...). Encodes equal positions only once.
 
@@ -178,16 +124,6 @@ class SequentialPositionalEmbedding(InputEncoding):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"
-
-
-def _below(limit: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draws (B, count) integers from 0 to limit - 1, where limit is (B, 1)."""
-    return (torch.rand(len(limit), count, generator=generator, device="cpu", dtype=torch.float64) * limit).long()
-
-
-def _distinct(limit: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Draws (B, count) increasing integers from 0 to limit - 1."""
-    return _below(limit - count + 1, count, generator).sort(-1).values + torch.arange(count, device="cpu")
 
 
 class _Linear(nn.Linear):
