@@ -152,3 +152,31 @@ def test_a_table_beside_relative_positions_is_refused(prefix: str, tmp_path: Pat
     with pytest.raises(CheckpointError, match="relative positions of its length"):
         posembed.resize_checkpoint(tmp_path / "x.safetensors", tmp_path / "out.safetensors", length=64, table=key)
     assert not (tmp_path / "out.safetensors").exists()
+
+
+OTHERS = {"embed.weight": torch.randn(99, 8), "mlp.weight": torch.randn(40, 8), "mlp.bias": torch.randn(40)}
+
+
+@together("key", ["W_pos.weight", "decoder.embed_timestep.weight", "pos.weight", "spatial_pos", "frame_embedding"])
+def test_a_table_of_an_unusual_name_is_resized_if_the_user_names_it(key: str, tmp_path: Path) -> None:
+    table, copy = torch.randn(42, 8), torch.randn(42, 8)
+    models = {"model": OTHERS | {key: table}, "ema": OTHERS | {key: copy}}
+    torch.save(models, tmp_path / "x.pt")
+    out = tmp_path / "out.pt"
+    with pytest.raises(CheckpointError, match=re.escape(f"found {key} (only its name speaks of positions")):
+        posembed.resize_checkpoint(tmp_path / "x.pt", out, length=64)
+    posembed.resize_checkpoint(tmp_path / "x.pt", out, length=64, table=key, reserved=2)
+    written = torch.load(out)
+    for name, old in {"model": table, "ema": copy}.items():
+        assert written[name][key].shape == (66, 8)
+        assert torch.equal(written[name][key][:42], old)
+        assert all(torch.equal(written[name][other], OTHERS[other]) for other in OTHERS)
+
+
+@together(
+    "key", ["wte.weight", "pos_proj.weight", "blocks.0.att.time_maa_w1", "rel_pos.weight", "mlp.weight", "posterior"]
+)
+def test_another_tensor_is_refused_even_if_the_user_names_it(key: str, tmp_path: Path) -> None:
+    torch.save(OTHERS | {key: torch.randn(40, 8)}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=re.escape(f"--table {key}: not a position table of this checkpoint; no")):
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=key)

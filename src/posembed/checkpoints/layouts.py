@@ -316,13 +316,17 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     others = any(is_table_name(key) and len(each.shape) > 1 and each.shape[-2] > 1 for key, each in tensors.items())
     for key, tensor in tensors.items():
-        shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
-        is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
-        is_alone = is_matrix and (shape[-2] > 1 or not others)  # columns (N, 1, D) count only if nothing else is found
-        if is_table_name(key) and is_alone and dtype_name(tensor).startswith(("F", "BF")):
+        is_alone = tensor.shape[-2:-1] > (1,) or not others  # columns (N, 1, D) count only if nothing else is found
+        if is_table_name(key) and is_alone and may_be_rows(tensor):
             guess = guessed(found_tensor(tensors, key), config, tensors)
             untyped = config and guess.doubt == A_GUESS and not is_typed(config)
             yield replace(guess, doubt=NO_TYPE) if untyped else guess
+
+
+def may_be_rows(tensor: Any) -> bool:
+    shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
+    is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
+    return is_matrix and dtype_name(tensor).startswith(("F", "BF"))
 
 
 def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
