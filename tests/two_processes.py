@@ -61,6 +61,9 @@ def fork_both(check: Callable[[int], None], file: str, store: Path) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     told = said.read_text()
     said.unlink()
+    if "autograd's threading in combination with fork" in told:  # an earlier test has started such threads
+        start_both(file, store)
+        return
     assert status == 0, told
 
 

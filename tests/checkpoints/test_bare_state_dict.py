@@ -154,29 +154,25 @@ def test_a_table_beside_relative_positions_is_refused(prefix: str, tmp_path: Pat
     assert not (tmp_path / "out.safetensors").exists()
 
 
-OTHERS = {"embed.weight": torch.randn(99, 8), "mlp.weight": torch.randn(40, 8), "mlp.bias": torch.randn(40)}
+NAMES = ["W_pos", "decoder.embed_timestep.weight", "pos.weight", "emb_pos", "positionEmbedding.weight"]
 
 
-@together("key", ["W_pos.weight", "decoder.embed_timestep.weight", "pos.weight", "spatial_pos", "frame_embedding"])
-def test_a_table_of_an_unusual_name_is_resized_if_the_user_names_it(key: str, tmp_path: Path) -> None:
-    table, copy = torch.randn(42, 8), torch.randn(42, 8)
-    models = {"model": OTHERS | {key: table}, "ema": OTHERS | {key: copy}}
-    torch.save(models, tmp_path / "x.pt")
-    out = tmp_path / "out.pt"
-    with pytest.raises(CheckpointError, match=re.escape(f"found {key} (only its name speaks of positions")):
-        posembed.resize_checkpoint(tmp_path / "x.pt", out, length=64)
-    posembed.resize_checkpoint(tmp_path / "x.pt", out, length=64, table=key, reserved=2)
-    written = torch.load(out)
-    for name, old in {"model": table, "ema": copy}.items():
-        assert written[name][key].shape == (66, 8)
-        assert torch.equal(written[name][key][:42], old)
-        assert all(torch.equal(written[name][other], OTHERS[other]) for other in OTHERS)
+@together("key", NAMES)
+def test_a_table_is_found_by_any_usual_name(key: str, tmp_path: Path) -> None:
+    others = {"embed.weight": torch.randn(99, 8), "mlp.weight": torch.randn(40, 8), "mlp.bias": torch.randn(40)}
+    tables = {"model": torch.randn(42, 8), "ema": torch.randn(42, 8), "teacher": torch.randn(60, 8)}
+    torch.save({name: others | {key: table} for name, table in tables.items()}, tmp_path / "x.pt")
+    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, reserved=2)
+    for name, written in torch.load(tmp_path / "out.pt").items():
+        longer = written.pop(key)
+        assert longer.shape == ((60, 8) if name == "teacher" else (66, 8))
+        assert torch.equal(longer[:60][: len(tables[name])], tables[name])
+        assert all(torch.equal(written[other], others[other]) for other in others)
 
 
-@together(
-    "key", ["wte.weight", "pos_proj.weight", "blocks.0.att.time_maa_w1", "rel_pos.weight", "mlp.weight", "posterior"]
-)
-def test_another_tensor_is_refused_even_if_the_user_names_it(key: str, tmp_path: Path) -> None:
-    torch.save(OTHERS | {key: torch.randn(40, 8)}, tmp_path / "x.pt")
+@together("key", ["pos.weight", "pos_embed.weight", "linear_pos.weight", "pos_proj.weight", "wte.weight", "posterior"])
+def test_another_tensor_is_no_table_even_if_the_user_names_it(key: str, tmp_path: Path) -> None:
+    layer = {key: torch.randn(40, 8), key.replace("weight", "bias"): torch.randn(40)}
+    torch.save(layer | {key: torch.randn(40, 8)}, tmp_path / "x.pt")
     with pytest.raises(CheckpointError, match=re.escape(f"--table {key}: not a position table of this checkpoint; no")):
         posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=key)

@@ -336,13 +336,21 @@ def test_rows_are_compared_with_the_tokens_to_which_they_are_added(tmp_path: Pat
         model.save_pretrained(tmp_path)
         for report in posembed.inspect_checkpoint(tmp_path).tables:
             assert ("scale" in [finding.what for finding in report.findings]) != scaled
-    own = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**TEXT), config)
-    EncoderDecoderModel(own).save_pretrained(tmp_path / "both")
-    for report in posembed.inspect_checkpoint(tmp_path / "both").tables:
-        if report.table.key.startswith("encoder"):  # the scale is the decoder's
-            assert "scale" not in [finding.what for finding in report.findings]
+        for times in (1, 12):  # the scale is the decoder's
+            own = EncoderDecoderConfig.from_encoder_decoder_configs(BertConfig(**TEXT), config)
+            both = EncoderDecoderModel(own)
+            both.encoder.embeddings.position_embeddings.weight.data.mul_(times)
+            both.save_pretrained(tmp_path / "both")
+            for report in posembed.inspect_checkpoint(tmp_path / "both").tables:
+                if report.table.key.startswith("encoder"):
+                    assert ("scale" in [finding.what for finding in report.findings]) == (times == 12)
     for part in (model.encoder, model.decoder):  # the scaled tokens drown these
         part.embed_positions.weight.data.mul_(0.06)
     model.save_pretrained(tmp_path)
-    for report in posembed.inspect_checkpoint(tmp_path).tables:
-        assert "scale" in [finding.what for finding in report.findings]
+    path, tensors = tmp_path / "config.json", load_file(tmp_path / "model.safetensors")
+    for sections in ((), ("text_config",)):  # no tensor of the second has "text" in its name, as in Florence-2
+        wrapped = {"text_config": {"scale_embedding": True}, "model_type": "unknown"} if sections else None
+        path.write_text(json.dumps(wrapped) if wrapped else path.read_text())
+        assert tensors.keys() == load_file(tmp_path / "model.safetensors").keys()
+        for report in posembed.inspect_checkpoint(tmp_path).tables:
+            assert "scale" in [finding.what for finding in report.findings]

@@ -293,7 +293,9 @@ def test_the_only_convolution_makes_the_patches(tmp_path: Path) -> None:
     torchvision |= {"class_token": torch.randn(1, 1, DIM), "encoder.ln.weight": torch.ones(DIM)}
     clip = {"backbone.positional_embedding": torch.randn(17, DIM), "backbone.class_embedding": torch.randn(DIM)}
     frames, image = ({"backbone.conv1.weight": torch.randn(DIM, 3, *kernel)} for kernel in ((1, 16, 16), (16, 16)))
-    for state in (torchvision, clip | frames, clip | image):
+    names = ("moe.dispatch.weight", "mask_patch_token", "heads.patch_loss.weight")
+    others = {name: torch.randn(2, DIM) for name in names}  # none makes patches
+    for state in (torchvision, torchvision | others, clip | frames, clip | image):
         table = next(iter(state))
         said, new = resized(tmp_path, state, image_size=96)
         assert "taken to have 64 x 64 pixels" in said

@@ -205,13 +205,14 @@ def test_enumerations_may_be_stored_by_the_names_of_their_members(
     module.ModelType = enum.Enum("ModelType", "encoder decoder", module=module.__name__)  # type: ignore[attr-defined]
     for name in ("megatron", "megatron.core", "megatron.core.enums"):
         monkeypatch.setitem(sys.modules, name, module if name.endswith("enums") else ModuleType(name))
-    args = {"kind": ByName(module.ModelType, "decoder"), "seq_length": ROWS}
+    kind = module.ModelType.decoder
+    args = {"kind": ByName(module.ModelType, "decoder"), "seq_length": ROWS, "of": {kind: {kind}}}
     torch.save({"args": args, "model": unmasked()}, tmp_path / "old.pt")
     resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", length=40)
     resize_checkpoint(tmp_path / "new.pt", tmp_path / "newer.pt", length=50)
     new = torch.load(tmp_path / "newer.pt", weights_only=False)
-    assert new["args"] == {"kind": module.ModelType.decoder, "seq_length": 50}
-    for of, name in ((torch.Tensor, "fill_"), ("text", "upper")):  # anything else is not read
+    assert new["args"] == {"kind": kind, "seq_length": 50, "of": {kind: {kind}}}
+    for of, name in ((torch.Tensor, "fill_"), ("text", "upper"), (module.ModelType, 7)):  # anything else is not read
         torch.save({"args": {**args, "other": ByName(of, name)}, "model": unmasked()}, tmp_path / "bad.pt")
         with pytest.raises(CheckpointError):
             resize_checkpoint(tmp_path / "bad.pt", tmp_path / "out.pt", length=40)

@@ -255,14 +255,13 @@ def what_is_wrong(report: TableReport, tensors: Tensors, config: Config) -> tupl
     # The cells of images and sounds are not added to the rows of the tokens.
     of_text = all(axis.name == "coordinate" for axis in table.layout.axes)
     norm = token_norm(tensors, table) if of_text else None
-    scales = ((path[:-1], value) for path, value in fields_in(config) if path[-1] == "scale_embedding")
-    of_table = (value for above, value in scales if all(each.partition("_")[0] in table.key for each in above))
-    stated = next(of_table, None)
-    scaled = norm and norm * math.sqrt(table.width)  # as mBART scales its tokens
-    findings = check_table(report.values, layout=table.layout, token_norm=scaled if stated is True else norm)
-    doubtful = stated is None and any(each.what == "scale" for each in findings)
-    if doubtful and scales_tokens(config):  # which imports transformers
-        return check_table(report.values, layout=table.layout, token_norm=scaled)
+    stated = scales_tokens(config, table.key, tensors)
+    scaled = norm and norm * math.sqrt(table.width)
+    findings = check_table(report.values, layout=table.layout, token_norm=scaled if stated else norm)
+    if stated is None and "model_type" in config and any(each.what == "scale" for each in findings):
+        known = config_object(config)  # which imports transformers; config.json leaves out the defaults of its type
+        if known is not None and scales_tokens(known.to_dict(), table.key, tensors):
+            return check_table(report.values, layout=table.layout, token_norm=scaled)
     return findings
 
 
@@ -314,12 +313,16 @@ def what_it_learned(report: TableReport) -> Learned | None:
     )
 
 
-def scales_tokens(config: Config) -> bool:
-    """Returns whether a model multiplies token rows by the square root of their width, as mBART does. A config.json
-    leaves out what is the default of the model's type."""
-    known = config_object(config) if "model_type" in config else None
-    fields = fields_in(known.to_dict() if known is not None else config)
-    return any(path[-1] == "scale_embedding" and value is True for path, value in fields)
+def scales_tokens(config: Config, key: str, tensors: Tensors) -> bool | None:
+    """Returns whether a config says that the tokens beside a table are multiplied by the square root of their width, as
+    in mBART; None if it says nothing. A section such as ``decoder`` speaks of the tensors that are named so, if any."""
+    for path, value in fields_in(config):
+        sections = [each.partition("_")[0] for each in path[:-1]]
+        if path[-1] == "scale_embedding" and all(
+            each in key or not any(each in other for other in tensors) for each in sections
+        ):
+            return value is True
+    return None
 
 
 def token_norm(tensors: Tensors, table: FoundTable) -> float | None:

@@ -53,6 +53,7 @@ OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 LEAST_PATCH = 4  # pixels
+MAKES_PATCHES = re.compile(r"(^|[._])patch(es|ify)?(\.|_?(to_)?(emb|proj|lin|conv))")
 GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 LINE_OR_GRID = (
@@ -304,7 +305,7 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
             break
         above, named = parent(above), "patch"
     of_part = [name for name, rest in inside.items() if part and rest.partition(".")[0] == part]
-    if not part and not any("patch" in name for name in tensors):  # conv_proj in torchvision
+    if not part and not any(map(MAKES_PATCHES.search, tensors)):  # conv_proj in torchvision
         of_part = [name for name in inside if min(kernels[name]) > 1]
         around = (key.startswith(parent(parent(name))) for name in of_part)
         sizes = {(*tensors[name].shape[:2], min(kernels[name]) >= LEAST_PATCH) for name in of_part}
@@ -316,17 +317,14 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     others = any(is_table_name(key) and len(each.shape) > 1 and each.shape[-2] > 1 for key, each in tensors.items())
     for key, tensor in tensors.items():
-        is_alone = tensor.shape[-2:-1] > (1,) or not others  # columns (N, 1, D) count only if nothing else is found
-        if is_table_name(key) and is_alone and may_be_rows(tensor):
+        shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
+        is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
+        is_alone = is_matrix and (shape[-2] > 1 or not others)  # columns (N, 1, D) count only if nothing else is found
+        is_layer_weight = f"{key.removesuffix('.weight')}.bias" in tensors
+        if is_table_name(key) and is_alone and not is_layer_weight and dtype_name(tensor).startswith(("F", "BF")):
             guess = guessed(found_tensor(tensors, key), config, tensors)
             untyped = config and guess.doubt == A_GUESS and not is_typed(config)
             yield replace(guess, doubt=NO_TYPE) if untyped else guess
-
-
-def may_be_rows(tensor: Any) -> bool:
-    shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
-    is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
-    return is_matrix and dtype_name(tensor).startswith(("F", "BF"))
 
 
 def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:

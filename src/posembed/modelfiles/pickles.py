@@ -31,6 +31,7 @@ PROTOCOL = re.compile(rb"\x80([\x04\x05])\x95")
 """Matches the beginning of a pickle of protocol 4 or 5, also in an archive of torch.save."""
 ENUMERATION = re.compile(r"(\w+\.)+enums\.\w+")
 """Matches the names of enumerations, such as megatron.core.enums.ModelType, whose code may not be installed."""
+GETATTR = ("builtins.getattr", "__builtin__.getattr")  # by the protocol of the pickle
 MOST_EXPANDED = 2**30
 """The maximum size in bytes of a tensor that is larger than its file because it repeats stored values."""
 
@@ -61,10 +62,13 @@ class Named(Member):
     def __reduce__(self) -> Any:
         return getattr, (self.kind, self.value)
 
+    def __repr__(self) -> str:
+        return f"{self.kind.__module__}.{self.kind.__name__}.{self.value}"
 
-def member(kind: Any, name: str) -> Named:
+
+def member(kind: Any, name: Any) -> Named:
     """Reads what ``getattr`` would read of an enumeration. Raises UnpicklingError for anything else."""
-    if not (isinstance(kind, type) and issubclass(kind, Member)):
+    if not (isinstance(kind, type) and issubclass(kind, Member) and isinstance(name, str)):
         raise pickle.UnpicklingError(f"GLOBAL getattr of {kind!r:.80}")
     return Named(kind, name)
 
@@ -90,8 +94,7 @@ vars(OWN).update({**vars(pickle), "Pickler": Pickler})
 
 def save(value: Any, file: IO[bytes]) -> None:
     """Saves a value as torch.save does, including members of enumerations."""
-    has_members = any(isinstance(each, Member) for _, each in leaves(value))
-    torch.save(value, file, pickle_module=OWN if has_members else pickle)
+    torch.save(value, file, pickle_module=OWN if enumeration.cache_info().currsize else pickle)
 
 
 def harmless() -> list[Any]:
@@ -188,7 +191,7 @@ def load_without_running(path: Path, part: bytes | None = None) -> Any:
                 with opened() as file:
                     needed = torch.serialization.get_unsafe_globals_in_checkpoint(file)
             members: list[Any] = [(enumeration(name), name) for name in needed if ENUMERATION.fullmatch(name)]
-            members += [(member, name) for name in needed if members and name.rpartition(".")[2] == "getattr"]
+            members += [(member, name) for name in needed if members and name in GETATTR]
             stack.enter_context(torch.serialization.safe_globals([*harmless(), *members]))
             whole = path if part is None else io.BytesIO(part)
             return torch.load(whole, map_location="cpu", weights_only=True, mmap=zipped and part is None)
@@ -200,7 +203,7 @@ def load_without_running(path: Path, part: bytes | None = None) -> Any:
             raise CheckpointError(
                 f"{path}: {why}; if you trust it, load it and save it with no pickle_protocol"
             ) from error
-        refused = re.search(r"(?:GLOBAL |but got <class ')([\w.]+)", str(error))
+        refused = re.search(r"(?:GLOBAL |unrecognized function |but got <class ')([\w.]+)", str(error))
         if refused is None:
             raise not_a_saved_file(path, type(error).__name__) from error
         why = f"this pickle needs more than tensors ({refused[1]}) and could run code, so it was not loaded"

@@ -23,9 +23,7 @@ from posembed.checkpoints.layouts import (
     GUESSED_PREFIXES,
     LINE_OR_GRID,
     found_tensor,
-    guessed,
     guessed_grid,
-    may_be_rows,
     projection_beside,
 )
 from posembed.checkpoints.native.sizes import AXES, LINES, field_of, kind_of, nearness, pads, plain, sides, sizes_in
@@ -36,7 +34,7 @@ from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.safetensors import values_of
 from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
-from posembed.tables.modules import NAMED_LIKE_TOKENS, NOT_A_TABLE, is_table_name, parent
+from posembed.tables.modules import is_table_name, parent
 
 AFTER_PADDING = 2
 """The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
@@ -66,10 +64,6 @@ class Rows:
 
 
 AS_FOUND = Rows()
-MAY_BE_NAMED = "only its name speaks of positions; if it is a table of them, say so with --table (table=...)"
-SPEAKS_OF_POSITIONS = re.compile(
-    r"(?i)(?<![a-z])(pos|positions?|time_?steps?)(?![a-z])|(?<![a-z])(time|step|frame)s?_?emb|emb[a-z]*_(time|step|frame)s?(?![a-z])"
-)
 
 
 def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | None = None, named: str = "") -> Found:
@@ -79,14 +73,10 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     sizes = dict(sorted(sizes_in(file).items(), key=lambda size: -nearness(size[0], named)))
     by_key = {table.key: in_line_or_grid(table, sizes, on_grid, tensors) for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
-    for key in [named] if by_key else tensors:
-        if key not in by_key and may_be_named(key, tensors):
-            table = found_tensor(tensors, key)
-            by_key[key] = guessed(table, {}, tensors) if key == named else table.doubted(MAY_BE_NAMED)
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
-        by_key |= on_given_grid(by_key, rows, named)
-    tables = [checked(as_given(by_key[key], rows, named), found, "", tensors) for key in tensors if key in by_key]
+        by_key |= on_given_grid(by_key, rows)
+    tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
         found,
@@ -97,14 +87,6 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
             for table in tables
         ),
     )
-
-
-def may_be_named(key: str, tensors: Tensors) -> bool:
-    """Whether a tensor is a table if the user says so: its name, such as ``W_pos.weight`` or ``embed_timestep.weight``,
-    speaks of positions or times, and it is not the weight of a layer with a bias."""
-    own = ".".join(key.split(".")[-2:])
-    layer = NOT_A_TABLE.search(own) or NAMED_LIKE_TOKENS.search(own) or f"{parent(key)}.bias" in tensors
-    return key in tensors and SPEAKS_OF_POSITIONS.search(own) is not None and not layer and may_be_rows(tensors[key])
 
 
 def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
@@ -132,15 +114,15 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
     return table
 
 
-def in_rows(table: FoundTable, named: str) -> bool:
+def in_rows(table: FoundTable) -> bool:
     """Whether the user may state the layout of a table's rows."""
     layout = table.layout if isinstance(table, PositionTable) else TableLayout()
-    return (is_table_name(table.key) or table.key == named) and not layout.dims and len(layout.axes) != 1
+    return is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
 
 
-def as_given(table: FoundTable, rows: Rows, named: str) -> FoundTable:
+def as_given(table: FoundTable, rows: Rows) -> FoundTable:
     lies_in_line = not (isinstance(table, PositionTable) and table.layout.axes)
-    if rows == AS_FOUND or rows.old_grid is not None or not in_rows(table, named) or not lies_in_line:
+    if rows == AS_FOUND or rows.old_grid is not None or not in_rows(table) or not lies_in_line:
         return table
     layout = TableLayout(reserved=rows.reserved or 0, tail=rows.tail or 0)
     if layout.rows(1) > table.rows:
@@ -148,11 +130,11 @@ def as_given(table: FoundTable, rows: Rows, named: str) -> FoundTable:
     return table.read_by(layout, doubt=table.doubt)
 
 
-def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows, named: str) -> dict[str, FoundTable]:
+def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, FoundTable]:
     """Returns the tables that the user's grid fits, with the fewest rows before the grid. Other tables, such as CLIP's
     text table, are not in the result."""
     grid, tail = rows.old_grid or (), rows.tail or 0
-    fronts = {key: table.rows - math.prod(grid) - tail for key, table in tables.items() if in_rows(table, named)}
+    fronts = {key: table.rows - math.prod(grid) - tail for key, table in tables.items() if in_rows(table)}
     most = math.prod(grid) if rows.reserved is None else rows.reserved
     fits = [front for front in fronts.values() if (rows.reserved or 0) <= front <= most]
     if fronts and not fits:

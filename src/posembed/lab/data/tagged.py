@@ -95,7 +95,8 @@ def _number(what: str, column: str | None) -> int | None:
 def read_columns(path: Path, word: int | None = None, tag: int | None = None) -> list[Sentence]:
     """Returns the sentences of a file of columns. word, tag: the column numbers of the words and labels, counted from
     1; None means the first and the last. Raises DataError without sentences, or if the number of columns varies."""
-    lines = re.split(r"\r*\n|\r", read_text(path).decode("utf-8-sig"))
+    text = read_text(path).decode("utf-8-sig")
+    lines = text.split("\n" if "\n" in text else "\r")
     found: list[tuple[int, list[str], list[str]]] = []
     document, begun, width, comment = 0, False, 0, ""
     tabs = "\t" in next((line for line in map(str.strip, lines) if line and not line.startswith(("#", DOCUMENT))), "")
