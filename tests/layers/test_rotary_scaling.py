@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from posembed import RotaryEmbedding
+from posembed.errors import ArgumentError
 from posembed.layers import LinearScaling, Llama3Scaling, LongRopeScaling, NTKScaling, YarnScaling
 from posembed.layers.rotary import rotary_frequencies
 from posembed.layers.rotary_scaling import RotaryScaling
@@ -214,6 +215,9 @@ def test_padded_packed_sharded_and_cached_are_alone(scaling: RotaryScaling) -> N
     last_q, all_k = layer.at_queries_keys(long[:, :, -1:], long, torch.tensor([19]), torch.arange(20))
     assert torch.equal(last_q, alone_long[:, :, -1:])
     assert torch.equal(all_k, alone_long)
+    for short_of, offset in ((long, 0), (long[:, :, :1], 19)):
+        with pytest.raises(ArgumentError, match="it is above every position; got 19 for position 19"):
+            turned(short_of, offset=offset, text_length=19)
     first_q, all_k = layer.at_queries_keys(long[:, :, :3], long, torch.arange(3), torch.arange(20))
     assert torch.equal(first_q, alone_long[:, :, :3]), "queries and keys of one text have one length"
     assert torch.equal(all_k, alone_long)

@@ -22,6 +22,7 @@ from fresh_process import run_python
 from plots.drawings import ALIKE, OF_ONE, OF_TABLES, title, titles
 from posembed import plots
 from posembed.errors import ArgumentError
+from posembed.plots.charts import ended_at
 from posembed.plots.heat import thinned
 from posembed.plots.source import rows_of
 from posembed.plots.tables import by_distance
@@ -246,6 +247,8 @@ def test_lengths_of_plain_numbers_and_of_what_is_none() -> None:
     axes = plots.lengths(LENGTHS, trained=64)
     words = [text.get_text() for text in axes.texts]
     assert {"alibi", "rope ↑ 21.90", "learned ✕ 64", "trained"} <= set(words)
+    for gap in ({64: 3.0, 128: None, 256: 3.0}, {64: None, 128: 3.0}):
+        assert ended_at(gap, 64) is None
     assert axes.get_xscale() == axes.get_yscale() == "log"
     for nothing in (7, None, {"a": 3.0}, {"a": {64: "high"}}, [1.0]):
         with pytest.raises(ArgumentError, match="expected a comparison of lengths, or perplexities"):

@@ -126,6 +126,8 @@ def test_what_cannot_be_measured_is_refused() -> None:
         row_importance(layer, lambda: torch.zeros(next(sizes)))
     with pytest.raises(ArgumentError, match="finite"):
         row_importance(layer, lambda: losses() * math.nan)
+    with pytest.raises(ArgumentError, match=r"losses must be equal in each call .* model\.eval\(\)"):
+        row_importance(layer, lambda: torch.dropout(losses(), 0.5, True))
 
 
 def test_a_table_that_is_computed_is_refused_and_stays() -> None:

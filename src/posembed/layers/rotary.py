@@ -18,6 +18,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import RotationEncoding
 from posembed.layers.lookup import PIECE, on_large_pages
 from posembed.layers.rotary_scaling import Factor, RotaryScaling
+from posembed.positions.checks import as_int64, check_within
 from posembed.positions.from_layout import text_lengths
 from posembed.settings import Amount, Positive, Whole
 from posembed.torch_internals import forward_mode_is_active, is_being_recorded, transforms_are_active
@@ -178,6 +179,8 @@ class RotaryEmbedding(RotationEncoding):
         frequencies = rotary_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         attention_factor: Factor = 1.0
         if self.scaling is not None:
+            if text_length is not None and not isinstance(text_length, Tensor):
+                position_ids = check_within(as_int64(position_ids, "position_ids"), text_length)
             lengths = text_lengths(position_ids, text_length)
             frequencies, attention_factor = self.scaling.scaled(frequencies, base=self.base, length=lengths)
         if self.pairs is not None:

@@ -55,7 +55,7 @@ def ended_at(values: Mapping[int, object], trained: int) -> int | None:
     positions.
     """
     there = [size for size, value in values.items() if value is not None]
-    return max([trained, *there]) if len(there) < len(values) else None
+    return max([trained, *there]) if values and max(values) not in there else None
 
 
 def line_chart(lines: Sequence[Line], *, title: str, below: str, **how: Any) -> Figure:

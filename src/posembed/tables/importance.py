@@ -30,7 +30,7 @@ def row_importance(
     """Returns, for each row of a model's position table, how much the losses rise if the row is replaced.
 
     Only ``losses`` depends on the kind of model: the cross-entropy of a classifier's labels, or of the next tokens of a
-    language model. Each row needs one call of ``losses``. Afterwards the table is as before.
+    language model. Each row needs one call of ``losses``, and all together two more. Afterwards the table is as before.
 
     Args:
         table: the parameter (N, D), (1, N, D) or (N, 1, D), or the module that has it as ``weight``.
@@ -75,25 +75,27 @@ def increases(
     """Yields each row's index, and how much the losses rise without the row. held: a view of the rows (N, D)."""
 
     @torch.no_grad()
-    def measured() -> Tensor:
+    def measured(intact: Tensor | None = None) -> Tensor:
         found = losses()
         if not isinstance(found, Tensor) or not found.dim() or not found.numel():
             raise ArgumentError('losses must return one loss for each text, (N,) or (N, L): pass reduction="none"')
         if not found.isfinite().all():
             raise ArgumentError("losses must be finite; some are not: leave out texts without anything to predict")
+        if intact is not None and found.shape != intact.shape:
+            raise ArgumentError(
+                "losses must be of the same texts in each call; got losses of shape "
+                f"{tuple(intact.shape)}, then {tuple(found.shape)}"
+            )
         return found
 
     intact = measured()
+    if not torch.allclose(measured(intact), intact):
+        raise ArgumentError("losses must be equal in each call with the same table: call model.eval() (no dropout)")
     for row in rows:
         kept, other = held[row].clone(), INSTEAD[instead](held, row).clone()
         try:
             held[row] = other
-            replaced = measured()
+            replaced = measured(intact)
         finally:
             held[row] = kept
-        if replaced.shape != intact.shape:
-            raise ArgumentError(
-                "losses must be of the same texts in each call; got losses of shape "
-                f"{tuple(intact.shape)}, then {tuple(replaced.shape)}"
-            )
         yield row, replaced - intact

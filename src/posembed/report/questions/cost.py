@@ -36,10 +36,11 @@ class Page(QuestionPage):
             for name, found in known.items()
             for words in [(part(found.value), interval(found, part))]
         ]
+        overhead = " ".join(by_outcome(PLAIN, overheads))
         stopped = "; ".join(f"{called(name)} ({reason})" for name, reason in summary.result.stopped.items())
         return [
             *(text for text in answers.paragraphs(summary) if text),
-            f"In training, by the overhead in the layer: {' '.join(by_outcome(PLAIN, overheads))}",
+            *([f"In training, by the overhead in the layer: {overhead}"] if overhead else []),
             f"A learned table of {size.rows:,} x {size.width:,} has {size.table:,} parameters: "
             f"{part(size.share_of_embeddings or 0)} of the embeddings with {size.vocabulary:,} tokens, "
             f"{part(size.share_of_model or 0)} of a {size.layers:,}-layer model.",
