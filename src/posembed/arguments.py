@@ -176,7 +176,8 @@ class Parameters(NamedTuple):
     by_position: list[str]
     known: dict[str, Argument | None]
     required: set[str]
-    is_open: bool
+    open_positions: bool
+    open_names: bool
 
 
 _KNOWN: WeakKeyDictionary[Callable[..., Any], Parameters] = WeakKeyDictionary()
@@ -193,7 +194,9 @@ def _parameters(call: Callable[..., Any], names_only: bool) -> Parameters:
     known = {p.name: None if names_only else _argument(p.annotation, names) for p in taken}
     by_position = [p.name for p in taken if p.kind is not p.KEYWORD_ONLY]
     required = {p.name for p in taken if p.default is p.empty and not names_only}
-    _KNOWN[call] = Parameters(own, by_position, known, required, len(taken) < len(every) - own)
+    kinds = {p.kind for p in every}
+    open_to = (kind in kinds for kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD))
+    _KNOWN[call] = Parameters(own, by_position, known, required, *open_to)
     return _KNOWN[call]
 
 
@@ -201,9 +204,10 @@ def _converted(
     call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, names_only: bool = False
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Returns a call's arguments, converted to Python's types. Raises CallError or ArgumentError if one is wrong."""
-    own, by_position, known, required, is_open = _parameters(call, names_only)
+    own, by_position, known, required, open_positions, open_names = _parameters(call, names_only)
     given = args[own:]
-    too_much = not is_open and (len(given) > len(by_position) or not kwargs.keys() <= known.keys())
+    too_much = not open_positions and len(given) > len(by_position)
+    too_much |= not open_names and not kwargs.keys() <= known.keys()
     if too_much or not required <= {*by_position[: len(given)], *kwargs}:
         raise wrong_call(_name(call, args[:own]), call, given, kwargs, own=own)
 

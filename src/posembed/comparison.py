@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from posembed.arguments import checks_arguments
 from posembed.calls import named
 from posembed.lab.cost import results as cost_results
 from posembed.lab.cost.measure import checked, measure_cost, plan_cost
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from posembed.report.questions import QuestionPage
 
 
+@checks_arguments
 def compare(question: str, **chosen: Any) -> Comparison:
     """Runs the experiment of a ``posembed compare`` command: trains and compares models, or measures their cost.
 

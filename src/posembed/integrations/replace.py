@@ -6,12 +6,14 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from posembed.arguments import checks_arguments
 from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
+@checks_arguments
 def replace_positions(model: Model, encoding: PositionEncoding | str, **sizes: Any) -> Model:
     """Replaces the position table of a model of transformers or timm with an encoding, in place. Returns the model.
 

@@ -440,6 +440,7 @@ def _encoding_of_one(name: str, sizes: Sizes) -> PositionEncoding:
     return encoding
 
 
+@checks_arguments
 def encoding(name: str, **sizes: Any) -> PositionEncoding:
     """Builds an encoding by its name: ``encoding_by_name`` with the fields of ``Sizes`` as arguments.
 

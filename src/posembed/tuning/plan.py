@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.resize import Resize, plan_resize
 from posembed.errors import ArgumentError, CheckpointError
@@ -46,6 +47,7 @@ TRIED = 8
 """The number of training windows to read with each of these: a few show which start is better for the model."""
 
 
+@checks_arguments
 def tune_checkpoint(
     source: str | Path,
     out: str | Path,
