@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from pathlib import Path
 from typing import Any
@@ -204,3 +205,33 @@ def test_a_table_of_a_replaced_model_is_resized_saved_and_loaded(name: str, tmp_
     around = nn.ModuleDict({"inner": model})
     resize_model_(around, length=20, table=f"inner.{edit.tables[0].key}")
     assert model.config.posembed["encoding"]["arguments"]["max_len"] == 20
+
+
+@together("name", made.IMAGES)
+def test_a_grid_of_a_replaced_model_is_resized_saved_and_loaded(name: str, tmp_path: Path) -> None:
+    model = replace_positions(made.tiny(name), "learned-2d").eval()
+    resize_model_(model, image_size=24)
+    model.save_pretrained(tmp_path)
+    loaded, encoding = from_pretrained(tmp_path).eval(), find_slot(model)[1].encoding  # type: ignore[index]
+    assert model.config.image_size == 24
+    for side in (24, 16, 8):
+        options = {} if side == 24 or name.startswith("dinov2") else {"interpolate_pos_encoding": True}
+        pixels = torch.randn(1, 3, side, side)
+        for each in (model, loaded):
+            right = replace_positions(copy.deepcopy(model), encoding.on_grid((side // 4, side // 4)))
+            with torch.no_grad():
+                assert torch.equal(each(pixel_values=pixels, **options)[0], right(pixel_values=pixels)[0])
+    assert replace_positions(model, "rope").config.image_size == 24
+    resize_model_(replace_positions(model, "learned-2d"), grid=(4, 4))
+    assert model(pixel_values=torch.randn(1, 3, 16, 16))[0].isfinite().all()
+
+
+def test_no_other_number_of_the_config_of_a_replaced_model_changes() -> None:
+    """Each has the old length, or the old number of patches."""
+    model = replace_positions(made.tiny("opt"), "learned")
+    images = replace_positions(made.tiny("vit", image_size=64, num_frames=257), "learned-2d")
+    model.config.max_source_positions = made.LENGTH
+    resize_model_(model, length=made.LENGTH + 8)
+    resize_model_(images, grid=(8, 8))
+    assert (model.config.max_source_positions, model.config.max_position_embeddings) == (made.LENGTH, made.LENGTH + 8)
+    assert (images.config.image_size, images.config.num_frames) == (32, 257)

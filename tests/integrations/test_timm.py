@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding
+from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, resize_model_
 from posembed.errors import ArgumentError, PositionError
 from posembed.tables import TableLayout
 from timm_peer import vision_transformer
@@ -111,6 +111,18 @@ def test_other_sizes_copies_files_and_gradient_checkpointing(timm: Any, replace:
         replace(model, "learned-2d").train()(pixels)
     model.positions.encoding.requires_grad_(False)  # nothing of it trains, on any grid
     assert model.train()(pixels).isfinite().all()
+
+
+@pytest.mark.parametrize("part", ["positions", "positions.encoding"])
+def test_a_resized_grid_reads_its_own_cells(part: str, timm: Any, replace: Any) -> None:
+    model = replace(tiny(timm, dynamic_img_size=True), "learned-2d")
+    resize_model_(model.get_submodule(part), grid=(2, 6))
+    assert model.positions.grid == (2, 6)
+    for cells in ((4, 4), (2, 6)):
+        pixels = torch.randn(2, 3, *(4 * side for side in cells))
+        right = copy.deepcopy(model)
+        right.positions.encoding = right.positions.encoding.on_grid(cells)
+        assert torch.equal(run(model, pixels), run(right, pixels))
 
 
 def test_refusals(timm: Any, replace: Any) -> None:

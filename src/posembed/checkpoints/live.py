@@ -14,7 +14,7 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.own_modules import is_of_transformers, plan_own
 from posembed.checkpoints.plan import RESAMPLED, Edit, plan_edit
-from posembed.checkpoints.position_tables import Size
+from posembed.checkpoints.position_tables import Size, pair
 from posembed.checkpoints.settings import generated, image_tokens_of_config, set_in
 from posembed.checkpoints.sources.configs import build_on_meta, config_object
 from posembed.checkpoints.sources.timm import is_built_by_timm
@@ -90,10 +90,13 @@ def resize_model_(
     for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
         named = isinstance(table, str) and f"{table}.".startswith(f"{path}.")
         if path and hasattr(slot, "record_in_config") and (named or (table is None and slot.belongs_to(model))):
-            inner = table.removeprefix(path).removeprefix(".") if isinstance(table, str) else ""
-            edit = resize_model_(slot, table=inner or None, layout=layout, **vars(size), **how)
+            if (image := pair(size.image_size)) and slot.old.patch:
+                cells = image[0] // slot.old.patch[0], image[1] // slot.old.patch[1]
+                size = replace(size, image_size=None, grid=cells)
+            inner = f"{table or ''}".removeprefix(path).removeprefix(".encoding").removeprefix(".")
+            edit = resize_model_(slot.encoding, table=inner or None, layout=layout, **vars(size), **how)
             slot.record_in_config()
-            return replace(edit, tables=tuple(replace(each, key=f"{path}.{each.key}") for each in edit.tables))
+            return replace(edit, tables=tuple(replace(each, key=f"{path}.encoding.{each.key}") for each in edit.tables))
     if is_of_transformers(model):
         if layout is not None or not isinstance(table, str | None):
             raise ArgumentError(

@@ -330,16 +330,22 @@ def image_positions(encoding: PositionEncoding, prefix: int, cells: int, device:
     return torch.cat((special, before + torch.arange(cells, device=device)))
 
 
+def own_grid(encoding: PositionEncoding, of_model: tuple[int, int]) -> tuple[int, int]:
+    """Returns the grid that an encoding is built for, which a resize changes; the model's if it depends on no grid."""
+    return encoding.grid if isinstance(encoding, ImageEncoding) else of_model
+
+
 def encoding_on(
     encoding: PositionEncoding,
     grid: tuple[int, int],
-    own: tuple[int, int],
+    of_model: tuple[int, int],
     *,
     training: bool,
     refused: bool = False,
 ) -> PositionEncoding:
-    """Returns an encoding for images with ``grid`` patches. A copy for another grid than its ``own`` cannot be trained.
+    """Returns an encoding for images with ``grid`` patches. A copy for another grid than its own cannot be trained.
     refused: whether there may be no copy at all."""
+    own = own_grid(encoding, of_model)
     if grid == own:
         return encoding
     changed = encoding.on_grid(grid)

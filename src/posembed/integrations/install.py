@@ -159,9 +159,10 @@ def _old_table(model: PreTrainedModel) -> tuple[str, OldTable]:
     path = path_of(table, model)
     field, layout = table.field, table.layout
     beyond = field.value - table.length if field is not None and isinstance(field.value, int) else 0
-    field_path = field.path if field is not None and layout.grid is None else ()
     image = pair(field.value) if field is not None and layout.grid is not None else None
-    old = OldTable(table.width, layout.prefix, layout.grid, table.patch, image, field_path, beyond)
+    old = OldTable(
+        table.width, layout.prefix, layout.grid, table.patch, image, field.path if field is not None else (), beyond
+    )
     return path, old
 
 

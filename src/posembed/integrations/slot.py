@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from posembed._version import __version__
+from posembed.checkpoints.settings import set_in
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME
-from posembed.integrations.forward_pass import ForwardPass
+from posembed.integrations.forward_pass import ForwardPass, own_grid
 from posembed.integrations.saved import described
 from posembed.layers.base import PositionEncoding
 from posembed.layers.extended import ExtendedPositionalEmbedding
@@ -33,7 +34,8 @@ class OldTable:
         prefix: the number of special tokens before the patches of an image.
         grid: (height, width), in patches, of the images that the model is built for; None for a sequence.
         patch: (height, width) of a patch in pixels. image: (height, width) of the images in pixels.
-        field: the path of the config field that gives the length. beyond: the field's value minus that length.
+        field: the path of the config field that gives the length, whose value minus that length is ``beyond``, or the
+            size of the images.
     """
 
     width: int
@@ -84,14 +86,19 @@ class PositionSlot(nn.Module):
         return getattr(model, "config", None) is self.config
 
     def record_in_config(self) -> None:
-        """Writes the encoding and its length into the model's config, at the start and after a resize."""
+        """Writes the encoding, and its length or the size of its images, into the model's config, at the start and
+        after a resize."""
         entry = {"version": __version__, "causal": self.causal, "encoding": described(self.encoding)}
         setattr(self.config, NAME, entry)
-        if self.length is not None and self.old.field:
-            section = self.config
-            for part in self.old.field[:-1]:
-                section = getattr(section, part)
-            setattr(section, self.old.field[-1], self.length + self.old.beyond)
+        value: int | tuple[int, int] | None = None
+        if self.old.grid is None:
+            value = None if self.length is None else self.length + self.old.beyond
+        elif self.old.patch and (grid := own_grid(self.encoding, self.old.grid)) != self.old.grid:
+            value = height, width = grid[0] * self.old.patch[0], grid[1] * self.old.patch[1]
+            self.old = replace(self.old, grid=grid, image=value)
+            value = height if height == width else value
+        if value is not None and self.old.field:
+            set_in(self.config, self.old.field, value)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Returns the rows of this pass, (1, L, D) or (B, L, D). The model's own position arguments are ignored."""

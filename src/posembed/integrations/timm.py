@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.errors import ArgumentError
-from posembed.integrations.forward_pass import Current, ForwardPass, encoding_on, image_pass, projection
+from posembed.integrations.forward_pass import Current, ForwardPass, encoding_on, image_pass, own_grid, projection
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend_padded
@@ -58,9 +58,9 @@ class ImagePositions(nn.Module):
     """The encoding of a VisionTransformer, under ``positions`` in its state dict.
 
     Args:
-        encoding: the encoding, built for images of ``grid``.
+        encoding: the encoding. If it has a grid of its own, that grid counts instead of ``grid``.
         prefix: the number of class and register tokens before the patches.
-        grid: (height, width) of the images in patches.
+        grid: (height, width) in patches of the images that the model is built for.
         prefix_has_rows: whether rows are also added to the prefix tokens.
     """
 
@@ -68,7 +68,11 @@ class ImagePositions(nn.Module):
         self, encoding: PositionEncoding, *, prefix: int, grid: tuple[int, int], prefix_has_rows: bool
     ) -> None:
         super().__init__()
-        self.encoding, self.prefix, self.grid, self.prefix_has_rows = encoding, prefix, grid, prefix_has_rows
+        self.encoding, self.prefix, self.of_model, self.prefix_has_rows = encoding, prefix, grid, prefix_has_rows
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        return own_grid(self.encoding, self.of_model)
 
     def begin(self, x: Tensor, *, runs_again: bool) -> ForwardPass:
         """Starts the pass for x (B, L, D), the tokens of the images that this thread reads.

@@ -48,7 +48,7 @@ def replace_positions(model: PreTrainedModel, encoding: PositionEncoding | str, 
     Args:
         model: a model with one learned position table: BERT, RoBERTa, DistilBERT, ELECTRA, GPT-2, GPT-Neo, OPT, ViT,
             DeiT and others whose attention uses the transformers interface. The model gets a copy of its config, in
-            which ``max_position_embeddings`` (or a similar field) is the encoding's length, if the encoding has one.
+            which ``max_position_embeddings``, ``image_size`` or a similar field has the encoding's length or grid.
         encoding: a PositionEncoding, or its name in ``posembed.nn.ENCODINGS``. Encodings for sequences also work on
             images, whose patches then form a line.
         sizes: fields of ``posembed.nn.Sizes``, such as ``window=256``, for an encoding given by its name. max_len
