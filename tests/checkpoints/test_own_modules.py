@@ -368,6 +368,25 @@ def test_an_image_layer_of_posembed() -> None:
     assert torch.equal(layer(torch.zeros(1, 31, D)), expected(torch.zeros(1, 31, D)))
 
 
+@together("patch", [4, (4, 4), (2, 4), 16])
+@together("new", [(6, 6), (6, 5)])
+def test_image_sizes_grow_with_the_grid(patch: int | tuple[int, int], new: tuple[int, int]) -> None:
+    """A patch of 4 pixels, and 4 x 4 patches, make sizes that equal numbers of cells by chance."""
+
+    def sizes(grid: tuple[int, int]) -> dict[str, Any]:
+        height, width = (each * side for each, side in zip(grid, sides, strict=True))
+        whole = {"image_size": height, "grid_size": grid[0]} if height == width and grid[0] == grid[1] else {}
+        return whole | {"img_size": (height, width), "cells_grid_size": list(grid), "num_patches": math.prod(grid),
+                        "seq_len": math.prod(grid), "num_frames": 16, "input_size": 7 * 16, "sizes": 16}  # fmt: skip
+
+    sides = (patch, patch) if isinstance(patch, int) else patch
+    model = nn.Sequential(nn.Conv2d(3, D, patch, patch), LearnedGridEmbedding(grid=(4, 4), dim=D))
+    for name, value in sizes((4, 4)).items():
+        setattr(model, name, value)
+    resize_model_(model, grid=new)
+    assert {name: getattr(model, name) for name in sizes((4, 4))} == {**sizes((4, 4)), **sizes(new)}
+
+
 @pytest.mark.parametrize("name", ["learned", "learned-hierarchical", "learned-tiled", "learned-shifted"])
 def test_a_decoder_of_posembed(name: str) -> None:
     model = Decoder(layers=2, dim=D, heads=2, encoding=name, max_len=LENGTH).eval()
@@ -502,13 +521,21 @@ def test_a_layout_says_that_a_class_token_is_a_position() -> None:
     assert model(ids(64)).shape == (1, 64, D)
 
 
-def test_what_has_the_length_by_chance_stays() -> None:
+OTHERS = ("num_heads", "hidden_size", "image_size", "resolution", "grid_size", "input_size", "pos_weight",
+          "num_positive", "frames_per_second", "silence_id", "context_dim")  # fmt: skip
+LENGTHS = ("max_len", "block_size", "max_position_embeddings", "n_ctx", "num_positions", "seq_length", "context_size")
+
+
+@together("name", (*OTHERS, *LENGTHS))
+def test_what_has_the_length_by_chance_stays(name: str) -> None:
     model = Bert(LENGTH)
-    model.num_heads, model.hidden_size, model.wide = LENGTH, LENGTH, nn.Linear(LENGTH, LENGTH)
+    model.wide, model.config, model.recurrent = nn.Linear(LENGTH, LENGTH), {name: LENGTH}, nn.LSTM(LENGTH, 4)
+    setattr(model, name, LENGTH)
     model.register_buffer("quantized", torch.randint(0, 9, (5, LENGTH)))
     nn.init.zeros_(model.wide.bias)
     resize_model_(model, length=64)
-    assert (model.num_heads, model.hidden_size, model.wide.in_features) == (LENGTH,) * 3
+    assert (model.wide.in_features, model.recurrent.input_size) == (LENGTH, LENGTH)
+    assert getattr(model, name) == model.config[name] == (64 if name in LENGTHS else LENGTH)
     assert (model.wide.weight.shape, model.quantized.shape) == ((LENGTH, LENGTH), (5, LENGTH))
 
 

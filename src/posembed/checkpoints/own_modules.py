@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -20,14 +20,15 @@ from torch.nn.utils.parametrize import is_parametrized
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.find import checked
 from posembed.checkpoints.layouts import class_tokens, found_tensor
+from posembed.checkpoints.native.sizes import LINES, kind_of, like, may_be_size, new_sizes, sides
 from posembed.checkpoints.plan import Edit, plan_edit
-from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, TableSize
-from posembed.checkpoints.responses import LENGTH_LIKE, OTHER_SIZES
+from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.sources.hugging_face import class_of
 from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import (
     has_layout,
+    is_layer,
     is_table_name,
     layout_in,
     module_tensors,
@@ -88,7 +89,7 @@ def plan_own(
         for key in keys
         for other, tensor in tensors.items()
         if tensor is tensors[key]  # modules may share a table
-        for each in changed_attributes(model.get_submodule(parent(other)), around, sized[key])
+        for each in changed_attributes(model.get_submodule(parent(other)), around, sized[key], edit)
     ]
     return replace(edit, tables=tuple(changes)), attributes
 
@@ -164,19 +165,39 @@ def read_table(
     return read.doubted(NOT_SINUSOIDAL)
 
 
-def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize) -> Iterator[Attribute]:
-    """Yields the attributes to change in the table's own module, and those in ``around`` that hold the old length."""
-    table, rows = change.table, change.layout.rows(change.length)
+def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize, edit: Edit) -> Iterator[Attribute]:
+    """Yields the attributes to change in the table's own module, and those in ``around`` that hold the old size."""
     if has_layout(owner) and change.layout.grid:
         yield Attribute(vars(owner), "layout", change.layout)
         yield Attribute(vars(owner), "grid", change.layout.grid)
     if isinstance(owner, nn.Embedding):
-        yield Attribute(vars(owner), "num_embeddings", rows)
-    new = {table.rows: rows, table.length: change.length}
-    for module in around.modules():
-        for config in (module, *(getattr(module, name, None) for name in CONFIGS)):
-            holder = config if isinstance(config, dict) else getattr(config, "__dict__", {})
-            for name, value in holder.items():
-                is_length = isinstance(name, str) and LENGTH_LIKE.search(name) and not OTHER_SIZES.search(name)
-                if is_length and isinstance(value, Integral) and not isinstance(value, bool) and value in new:
-                    yield Attribute(holder, name, new[int(value)])
+        yield Attribute(vars(owner), "num_embeddings", change.layout.rows(change.length))
+    own = [module for module in around.modules() if not is_layer(module)]  # the input_size of nn.LSTM is a width
+    held = [each for module in own for each in (module, *(getattr(module, name, None) for name in CONFIGS))]
+    holders = [each if isinstance(each, dict) else getattr(each, "__dict__", {}) for each in held]
+    patches = {pair(each.stride) for each in around.modules() if isinstance(each, nn.Conv2d | nn.Unfold)}
+    patches |= {sides(size) for holder in holders for name, size in holder.items() if "patch" in str(name)}
+    new = new_values(change, edit, patches)
+    for holder in holders:
+        for name, value in holder.items():
+            if isinstance(name, str) and may_be_size((name,)) and (old := sides(value)):
+                number = isinstance(value, Integral)
+                size = new.get((kind_of((name,)), old[0] if number else old))
+                if size is not None:
+                    yield Attribute(holder, name, size if number else like(value, size))
+
+
+def new_values(change: TableSize, edit: Edit, patches: Iterable[Size | None]) -> dict[tuple[str, Any], Any]:
+    """Returns the new numbers and (height, width), by kind of name (``native.sizes``) and old value.
+
+    An image that the old grid splits into patches of one of these sizes, in pixels, grows with the grid.
+    """
+    table, before, after = change.table, change.table.layout.grid, change.layout.grid
+    new: dict[tuple[str, Any], Any] = dict(new_sizes(edit)[1])
+    if before and after:
+        for height, width in filter(None, patches):
+            new["image_size", (before[0] * height, before[1] * width)] = after[0] * height, after[1] * width
+    new |= {(kind, old[0]): size[0] for (kind, old), size in new.items() if len({*old}) == len({*size}) == 1}
+    for kind in ("",) if after else LINES:
+        new |= {(kind, table.rows): change.layout.rows(change.length), (kind, table.length): change.length}
+    return new
