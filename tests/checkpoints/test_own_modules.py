@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
-from torch.nn.utils import parametrizations
+from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 import posembed
 from posembed import (
@@ -466,6 +466,14 @@ def parametrized() -> nn.Module:
     return model
 
 
+def normed(norm: Callable[..., nn.Module]) -> nn.Module:
+    model = Bert(LENGTH)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # weight_norm is deprecated
+        norm(model.position_embeddings, "weight")
+    return model
+
+
 REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "no table": (lambda: nn.Linear(2, 2), {}, "expected one position table; no tensor has its shape"),
     "no name": (lambda: Named(LENGTH), {}, r"no tensor has its name: .*encoder\.where\.weight \(40, 16\).* table="),
@@ -495,6 +503,15 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "several tables of transformers": (lambda: tiny_model("bert", TEXT), {"table": ["a", "b"]}, "name one table"),
     "no name of a table": (lambda: Bert(LENGTH), {"table": 3}, "table takes the name|table: expected text"),
     "a parametrized table": (parametrized, {}, "computed by a parametrization.*remove_parametrizations"),
+    **{
+        f"{norm.__name__} of {name}": (
+            lambda norm=norm: normed(norm), {"table": name and f"position_embeddings.{name}"}, "read through .*Remove",
+        )
+        for norm, name in (
+            (weight_norm, "weight_v"), (weight_norm, "weight_g"), (spectral_norm, None), (spectral_norm, "weight_orig"),
+            (prune.identity, "weight_mask"),
+        )
+    },
     "a table without values": (lambda: Bert(LENGTH).to("meta"), {}, "on the meta device"),
     "a grid": (
         lambda: ClassToken(13), {"length": None, "grid": (6, 4), "layout": TableLayout.VIT.on_grid(3, 4)},

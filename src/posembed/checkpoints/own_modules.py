@@ -107,6 +107,12 @@ def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | 
                 f"{key} is computed by a parametrization. Remove it with torch.nn.utils.parametrize."
                 f"remove_parametrizations(module, {name!r}), and register it again after the resize"
             )
+        for hook in owner._forward_pre_hooks.values():
+            if type(hook).__module__.startswith("torch.nn.utils."):  # the older norms, and pruning
+                raise ArgumentError(
+                    f"{key} is read through {type(hook).__name__} of torch.nn.utils. Remove it (remove_weight_norm, "
+                    "remove_spectral_norm, prune.remove), and apply it again after the resize"
+                )
         for path in paths_around(key)[1:]:
             if is_of_transformers(inner := model.get_submodule(path[:-1])):
                 raise ArgumentError(
