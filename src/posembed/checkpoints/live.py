@@ -54,11 +54,12 @@ def resize_model_(
     ``wpe.weight``, or by its type, if it is a posembed layer. A fixed sinusoid in a buffer is recomputed by its
     formula. Integers named like a length (``max_len``, ``block_size``) and equal to the old length get the new length,
     in modules and in their ``config``. If a module keeps the length under another name, or in its code, change it
-    yourself.
+    yourself. An ``image_size`` in pixels grows with a grid.
 
     The Parameter objects stay the same, with new values and without gradients, so an optimizer still holds them. The
     optimizer's running averages for the table have the old shape: create the optimizer after this call, or delete
-    ``optimizer.state[parameter]``. Call this before you wrap or shard the model.
+    ``optimizer.state[parameter]``. A fused optimizer (the default of transformers' Trainer) with the old shapes does
+    not fail, but writes outside its memory. Call this before you wrap or shard the model.
 
     Args:
         length, image_size, patch_size, grid, window, frames, queries, buckets, method, prove: as for
@@ -68,8 +69,8 @@ def resize_model_(
         layout: the roles of the rows; required if some rows are not positions and the module does not show which.
 
     Raises:
-        ArgumentError: a size or method cannot be used; the model is distributed; the table is parametrized; or, in a
-            module that transformers does not define, there is no table, or more than one.
+        ArgumentError: a size or method cannot be used; the model is distributed; the table is parametrized (or
+            normed, or pruned); or, in a module that transformers does not define, there is no table, or more than one.
         CheckpointError: it is unknown how to change something that depends on the length; or it is unclear which table
             of a transformers model is meant.
 
