@@ -179,8 +179,8 @@ def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize, e
     if isinstance(owner, nn.Embedding):
         yield Attribute(vars(owner), "num_embeddings", change.layout.rows(change.length))
     own = [module for module in around.modules() if not is_layer(module)]  # the input_size of nn.LSTM is a width
-    held = [each for module in own for each in (module, *(getattr(module, name, None) for name in CONFIGS))]
-    holders = [each if isinstance(each, dict) else getattr(each, "__dict__", {}) for each in held]
+    held = [config for module in own for config in (module, *(getattr(module, name, None) for name in CONFIGS))]
+    holders = [config if isinstance(config, dict) else getattr(config, "__dict__", {}) for config in held]
     patches = {pair(each.stride) for each in around.modules() if isinstance(each, nn.Conv2d | nn.Unfold)}
     patches |= {sides(size) for holder in holders for name, size in holder.items() if "patch" in str(name)}
     new = new_values(change, edit, patches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,6 +14,7 @@ from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.position_tables import PositionTable, pair
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, bind_attention
+from posembed.integrations.forward_pass import own_grid
 from posembed.integrations.hooks import CROSS_ATTENTION, add_hooks
 from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import NO_ROWS, OldTable, PositionSlot
@@ -54,6 +56,11 @@ def install(
     is_embedding = found is not None or path.endswith(".weight")
     given = _sizes(base, old, causal) | sizes
     built = encoding_for(encoding, given, table_width=old.width)
+    if old.grid and math.prod(own := own_grid(built, old.grid)) < math.prod(old.grid):
+        raise ArgumentError(
+            f"{type(built).__name__} has positions for {own} patches, and the model reads images of {old.grid}; pass "
+            f"encoding.on_grid({old.grid})"
+        )
     built.to(None if like.is_meta else like.device, like.dtype)
     slot = PositionSlot(built, old, causal=causal).train(base.training)
     owner_path, _, name = path.removesuffix(".weight").rpartition(".")
