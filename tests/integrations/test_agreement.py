@@ -210,19 +210,20 @@ def test_a_table_of_a_replaced_model_is_resized_saved_and_loaded(name: str, tmp_
 @together("name", made.IMAGES)
 def test_a_grid_of_a_replaced_model_is_resized_saved_and_loaded(name: str, tmp_path: Path) -> None:
     model = replace_positions(made.tiny(name), "learned-2d").eval()
-    resize_model_(model, image_size=24)
-    model.save_pretrained(tmp_path)
-    loaded, encoding = from_pretrained(tmp_path).eval(), find_slot(model)[1].encoding  # type: ignore[index]
-    assert model.config.image_size == 24
-    for side in (24, 16, 8):
-        options = {} if side == 24 or name.startswith("dinov2") else {"interpolate_pos_encoding": True}
-        pixels = torch.randn(1, 3, side, side)
-        for each in (model, loaded):
+    for new in ((16, 24), (24, 24)):
+        resize_model_(model, image_size=new)
+        model.save_pretrained(tmp_path)
+        loaded, encoding = from_pretrained(tmp_path).eval(), find_slot(model)[1].encoding  # type: ignore[index]
+        for height, width in (new, (16, 16), (8, 24)):
+            own = (height, width) == new or name.startswith("dinov2")
+            given = {"pixel_values": torch.randn(1, 3, height, width)}
+            given |= {} if own else {"interpolate_pos_encoding": True}
             right = copy.deepcopy(model)
-            find_slot(right)[1].encoding = encoding.on_grid((side // 4, side // 4))  # type: ignore[index]
+            find_slot(right)[1].encoding = encoding.on_grid((height // 4, width // 4))  # type: ignore[index]
             with torch.no_grad():
-                want = right(pixel_values=pixels, **options)[0]
-                assert torch.equal(each(pixel_values=pixels, **options)[0], want)
+                assert torch.equal(model(**given)[0], right(**given)[0])
+                assert torch.equal(loaded(**given)[0], right(**given)[0])
+    assert model.config.image_size == 24
     assert replace_positions(model, "rope").config.image_size == 24
     resize_model_(replace_positions(model, "learned-2d"), grid=(4, 4))
     assert model(pixel_values=torch.randn(1, 3, 16, 16))[0].isfinite().all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -96,7 +97,10 @@ class PositionSlot(nn.Module):
         elif self.old.patch and (grid := own_grid(self.encoding, self.old.grid)) != self.old.grid:
             value = height, width = grid[0] * self.old.patch[0], grid[1] * self.old.patch[1]
             self.old = replace(self.old, grid=grid, image=value)
-            value = height if height == width else value
+            if height == width:
+                value = height
+            elif isinstance(reduce(getattr, self.old.field, self.config), int):
+                value = None  # few models are built from two numbers; the encoding says its grid too
         if value is not None and self.old.field:
             set_in(self.config, self.old.field, value)
 
