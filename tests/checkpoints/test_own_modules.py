@@ -26,7 +26,7 @@ from posembed import (
 from posembed.errors import ArgumentError, CheckpointError, PositionError
 from posembed.layers import ExtendedPositionalEmbedding, SampledPositionalEmbedding
 from posembed.nn import Decoder
-from posembed.tables import TableLayout
+from posembed.tables import TableLayout, sinusoidal_table
 from posembed.tables.rows import table_rows
 from tiny_models import TEXT, tiny_model
 from together import together
@@ -140,6 +140,17 @@ class Tutorial(Model):
 
     def added(self, tokens: int) -> Tensor:
         return self.pos_encoder.pe[:tokens, 0]
+
+
+class Timed(Bert):
+    """Adds sinusoids too, under a name that says nothing."""
+
+    def build(self, length: int) -> None:
+        super().build(length)
+        self.register_buffer("timing_signal", sinusoidal_table(length, D), persistent=False)
+
+    def added(self, tokens: int) -> Tensor:
+        return super().added(tokens) + self.timing_signal[:tokens]
 
 
 class Unsaved(Tutorial):
@@ -258,7 +269,7 @@ class OursSampled(Ours):
 
 
 MODELS: list[type[Model]] = [
-    Bert, Free, NanoGpt, Tutorial, Unsaved, Named, Both, Tied, Fairseq, Roberta, Nystromformer,
+    Bert, Free, NanoGpt, Tutorial, Timed, Unsaved, Named, Both, Tied, Fairseq, Roberta, Nystromformer,
     Ours, OursReserved, OursExtended, OursSampled,
 ]  # fmt: skip
 
@@ -490,6 +501,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], dict[str, Any], str]] = {
     "no such method": (lambda: Bert(LENGTH), {"method": "nope"}, "nope"),
     "sinusoids with a method": (lambda: Tutorial(LENGTH), {"method": "linear"}, "fixed sinusoid"),
     "sinusoids of another formula": (scaled_sinusoids, {}, "not a fixed sinusoid with a known formula"),
+    "sinusoids of another formula, among others": (
+        lambda: holding(Bert(LENGTH), scaled_sinusoids()), {"table": ["0.position_embeddings", "1.pos_encoder.pe"]},
+        "not a fixed sinusoid with a known formula",
+    ),
     "a ring": (
         lambda: holding(RollingPositionalEmbedding(window=4, dim=D)), {"table": "0"}, "not positions in a line",
     ),

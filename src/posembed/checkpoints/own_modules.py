@@ -21,10 +21,11 @@ from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.find import checked
 from posembed.checkpoints.layouts import class_tokens, found_tensor
 from posembed.checkpoints.native.sizes import LINES, kind_of, like, may_be_size, new_sizes, sides
+from posembed.checkpoints.patterns import looks_sinusoidal
 from posembed.checkpoints.plan import Edit, plan_edit
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.sources.hugging_face import class_of
-from posembed.errors import ArgumentError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import (
     has_layout,
@@ -71,9 +72,14 @@ def plan_own(
     around = model.get_submodule(scope)
     chosen = {id(tensors[key]) for key in keys}  # a buffer may have several names
     buffers = {f"{scope}.{n}".lstrip("."): buffer for n, buffer in around.named_buffers() if id(buffer) not in chosen}
+    tensors = {**tensors, **buffers}
+    sines = [key for key, each in buffers.items() if is_sinusoid(each, len(table_rows(tensors[keys[0]])))]
+    buffers, keys = {key: buffer for key, buffer in buffers.items() if key not in sines}, [*keys, *sines]
     rows = {key: table_rows(tensors[key]).detach() for key in keys}
     held = buffers | rows
     found = tuple(read_table(model, key, tensors[key], layout, held) for key in keys)
+    if len(found) > 1 and (wrong := next((each for each in found if each.doubt), None)):
+        raise CheckpointError(f"{wrong.key}: not resized: {wrong.doubt}")
     edit = plan_edit(None, held, size, found=Found(found), **how)
     sized = {change.table.key: change for change in edit.target.changes}
     changes = [
@@ -92,6 +98,10 @@ def plan_own(
         for each in changed_attributes(model.get_submodule(parent(other)), around, sized[key], edit)
     ]
     return replace(edit, tables=tuple(changes)), attributes
+
+
+def is_sinusoid(buffer: Tensor, rows: int) -> bool:
+    return is_table(buffer) and len(table_rows(buffer)) == rows and looks_sinusoidal(table_rows(buffer))
 
 
 def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | Sequence[str] | None) -> list[str]:
