@@ -169,16 +169,17 @@ READS = (
         ("transformers.models.bert.modeling_bert.BertSelfAttention: scaling",),
     ),
     Reads("integrations/callback.py", "model.config", USERS),
-    Reads("integrations/decoder.py", "config[n]", SOME, ("transformers.GPT2Config: attribute_map",)),
+    Reads("integrations/decoder.py", "self.config[n]", SOME, ("transformers.GPT2Config: attribute_map",)),
     Reads("integrations/decoder.py", "self.config.eos_token_id", SOME, ("transformers.GPT2Config: eos_token_id",)),
     Reads("integrations/forward_pass.py", "module[HEAD_BY_HEAD] module[name]", SOME),
     Reads(
         "integrations/install.py",
-        "config.decoder_attention_heads config.num_attention_heads model.config.add_cross_attention module.is_causal",
+        "config.decoder_attention_heads config.num_hidden_layers config.num_attention_heads "
+        "model.config.add_cross_attention module.is_causal",
         SOME,
         (
-            "transformers.BartConfig: decoder_attention_heads",
-            "transformers.BertConfig: num_attention_heads add_cross_attention",
+            "transformers.BartConfig: decoder_layers decoder_attention_heads",
+            "transformers.BertConfig: num_hidden_layers num_attention_heads add_cross_attention",
             "transformers.models.bert.modeling_bert.BertSelfAttention: is_causal",
         ),
     ),
@@ -193,13 +194,9 @@ READS = (
     Reads("integrations/hooks.py", "PreTrainedModel.is_activation_checkpointing", "only later releases have this name"),
     Reads(
         "integrations/trial.py",
-        "config.decoder_layers config.num_channels config.num_hidden_layers base.config.pad_token_id",
+        "config.num_channels base.config.pad_token_id",
         SOME,
-        (
-            "transformers.BartConfig: decoder_layers",
-            "transformers.ViTConfig: num_channels num_hidden_layers",
-            "transformers.BertConfig: pad_token_id",
-        ),
+        ("transformers.ViTConfig: num_channels", "transformers.BertConfig: pad_token_id"),
     ),
     Reads("integrations/trial.py", "module._hf_hook", "only modules that accelerate offloads have it"),
     Reads("nn/positions.py", "module._hf_hook", "only modules that accelerate offloads have it"),

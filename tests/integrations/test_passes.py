@@ -28,6 +28,7 @@ from fresh_process import run_fresh
 from posembed import LearnedPositionalEmbedding
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import CURRENT, NAME
+from posembed.integrations.decoder import GivenDecoder
 from posembed.integrations.masks import present_in
 from posembed.integrations.transformers import replace_positions
 from posembed.tables import TableMonitor
@@ -484,6 +485,8 @@ def test_a_decoder_may_have_other_layers_and_heads_than_its_encoder(layers: int,
     for encoding in ("alibi", "rope", "t5"):
         padded = outputs(replace_positions(model, encoding), input_ids=ids, attention_mask=LEFT)
         assert_close(padded[1:, 3:], outputs(model, input_ids=ids[1:, 3:]), depth=3, msg=encoding)
+    given = GivenDecoder(Path(), config, None, None, "").sizes
+    assert (given["layers"], given["heads"]) == (layers, heads)
 
 
 # --- names that another library renamed ---------------------------------------------------------------------------

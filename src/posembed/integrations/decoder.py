@@ -19,7 +19,7 @@ from posembed.checkpoints.sources.configs import config_object
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.files import json_object
 from posembed.integrations.attention import NAME
-from posembed.integrations.install import own_rows
+from posembed.integrations.install import layers_and_heads, own_rows
 from posembed.integrations.transformers import replace_positions
 from posembed.layers.base import PositionEncoding
 from posembed.layers.none import NoPosition
@@ -77,9 +77,9 @@ class GivenDecoder:
     @property
     def sizes(self) -> dict[str, Any]:
         """The ``layers``, ``width``, ``heads`` and ``dropout`` in its config."""
-        config = self.config
-        sizes = {"layers": config.num_hidden_layers, "width": config.hidden_size, "heads": config.num_attention_heads}
-        return sizes | {"dropout": float(next((getattr(config, n) for n in DROPOUT if hasattr(config, n)), 0.0))}
+        layers, heads = layers_and_heads(self.config, causal=True)
+        dropout = float(next((getattr(self.config, n) for n in DROPOUT if hasattr(self.config, n)), 0.0))
+        return {"layers": layers, "width": self.config.hidden_size, "heads": heads, "dropout": dropout}
 
     @property
     def end(self) -> int | None:

@@ -189,16 +189,20 @@ def _sizes(base: PreTrainedModel, old: OldTable, causal: bool) -> dict[str, Any]
     for part in old.field:
         length = getattr(length, part)
     cells = old.grid[0] * old.grid[1] if old.grid else 0
-    heads = getattr(config, "num_attention_heads", None)
-    if causal and hasattr(config, "decoder_attention_heads"):  # BartForCausalLM: num_attention_heads is the encoder's
-        heads = config.decoder_attention_heads
     return {
         "dim": config.hidden_size,
-        "heads": heads,
+        "heads": layers_and_heads(config, causal=causal)[1],
         "max_len": cells + 1 if old.grid else length - old.beyond if isinstance(length, int) else None,
         "grid": old.grid,
         "causal": causal,
     }
+
+
+def layers_and_heads(config: Any, *, causal: bool) -> tuple[Any, Any]:
+    """Returns the numbers of layers and heads in a model's config; None for a number that it does not have."""
+    if causal and hasattr(config, "decoder_attention_heads"):  # BartForCausalLM: the others are its encoder's
+        return config.decoder_layers, config.decoder_attention_heads
+    return getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
 
 
 def _change_config(model: PreTrainedModel, slot: PositionSlot, undo: ExitStack) -> None:

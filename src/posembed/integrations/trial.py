@@ -18,6 +18,7 @@ from posembed.errors import ArgumentError, PosEmbedError
 from posembed.integrations.attention import CURRENT, NAME, PreTrainedModel
 from posembed.integrations.forward_pass import ForwardPass
 from posembed.integrations.hooks import CACHES, caches_in, is_checkpointing
+from posembed.integrations.install import layers_and_heads
 from posembed.integrations.slot import PositionSlot
 from posembed.layers.base import PositionEncoding
 from posembed.layers.learned import LearnedPositionalEmbedding
@@ -48,9 +49,7 @@ def try_out(base: PreTrainedModel, slot: PositionSlot) -> bool:
             why = f"{error}; choose an encoding for these sizes, or build the model from posembed.nn"
             raise ArgumentError(f"{type(base).__name__} is not replaced: {why}") from error
     reached = passes[0].seen_as_causal if passes else []
-    layers = getattr(config, "num_hidden_layers", None)
-    if any(reached) and hasattr(config, "decoder_layers"):  # BartForCausalLM: num_hidden_layers is the encoder's
-        layers = config.decoder_layers
+    layers, _ = layers_and_heads(config, causal=any(reached))
     if not reached or (isinstance(layers, int) and len(reached) != layers):
         raise ArgumentError(
             f"the encoding reaches {len(reached)} of the {layers} layers of {type(base).__name__}: the others compute "
