@@ -251,7 +251,7 @@ READS = (
     ),
     Reads("tables/modules.py", "module.layout", OURS),
     Reads("tables/modules.py", "owner[name]", USERS),
-    Reads("tables/monitor.py", "self.layer.table self.layer.weight table.table table.weight", USERS),
+    Reads("tables/monitor.py", "self.layer.table self.layer.weight layer.table layer.weight layer.base_layer", USERS),
     Reads("tables/sources.py", "encodings[wanted[0]].layout", OURS),
     Reads("tables/sources.py", "one.config one.config.to_dict type(module)[name]", USERS),
     Reads("torch_internals.py", "method.__code__ kind[name]", PYTHON),

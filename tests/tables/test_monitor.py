@@ -74,6 +74,31 @@ def test_what_it_takes() -> None:
         assert TableMonitor(layer).state()["rows"] > 3
     with pytest.raises(ArgumentError, match="no table"):
         TableMonitor(RotaryEmbedding(8))
+    layers = (LearnedPositionalEmbedding(max_len=5, dim=4), LearnedGridEmbedding(grid=(2, 3), dim=4, factorized=True))
+    for layer in (*layers, nn.Embedding(5, 3), nn.Parameter(torch.zeros(1, 4, 3))):
+        with pytest.raises(ArgumentError, match=r"got one on the meta device \(.*\): load its weights first"):
+            TableMonitor(layer.to("meta"))
+
+
+@together(
+    ("kind", "settings"),
+    [
+        ("LoraConfig", {"target_modules": ["wpe"]}),
+        ("LoraConfig", {"target_modules": ["wpe"], "use_dora": True}),
+        ("LoraConfig", {"target_modules": ["other"], "modules_to_save": ["wpe"]}),
+        ("TrainableTokensConfig", {"target_modules": ["wpe"], "token_indices": [0, 1, 2, 3]}),
+    ],
+)
+def test_the_rows_with_adapters_of_peft_are_those_that_the_model_reads(kind: str, settings: dict[str, Any]) -> None:
+    peft = pytest.importorskip("peft")
+    plain = nn.ModuleDict({"wpe": nn.Embedding(8, 32), "other": nn.Linear(32, 4)})
+    model = peft.get_peft_model(plain, getattr(peft, kind)(**settings))
+    layer = model.base_model.model["wpe"]
+    monitor = TableMonitor(layer)
+    (layer(torch.arange(3)) * torch.randn(3, 32)).sum().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    assert not monitor.unchanged()[:3].any()
+    assert torch.equal(monitor.rows(), layer(torch.arange(8)).double())
 
 
 def test_tables_that_are_zero_broken_or_of_another_length() -> None:

@@ -38,7 +38,7 @@ class TableMonitor(ChecksCalls):
             itself: (N, D) or (1, N, D).
 
     Raises:
-        ArgumentError: a layer without a table.
+        ArgumentError: a layer without a table, or with one on the meta device.
 
     Examples:
         >>> import torch
@@ -168,12 +168,21 @@ class TableMonitor(ChecksCalls):
 
     def rows(self) -> Tensor:
         """Returns a copy of the table's rows, (N, D), float64 on the CPU."""
-        table: Any = self.layer
-        if isinstance(table, nn.Module):
-            read = getattr(table, "table", None)
-            table = read() if callable(read) else getattr(table, "weight", None)
+        layer: Any = self.layer
+        table = layer
+        if isinstance(layer, nn.Module):
+            read = getattr(layer, "table", None)
+            table = read() if callable(read) else getattr(layer, "weight", None)
+            base = getattr(layer, "base_layer", None)
+            if isinstance(base, nn.Embedding):  # its weight does not show the adapters of peft
+                table = layer(torch.arange(base.num_embeddings, device=base.weight.device))
         if not isinstance(table, Tensor):
             raise ArgumentError(f"{type(self.layer).__name__} has no table of learned rows to watch")
+        if table.is_meta:
+            raise ArgumentError(
+                f"expected a table with values, got one on the meta device ({type(self.layer).__name__}): load its "
+                "weights first, and leave it out of offloading"
+            )
         return table_rows(table).detach().to("cpu", torch.float64, copy=True)
 
     def unchanged(self) -> Tensor:
