@@ -21,11 +21,12 @@ from torch import Tensor
 
 from posembed.errors import ArgumentError, DataError, RunFolderError
 from posembed.lab.questions.lengths import Lengths
-from posembed.lab.runs.cluster import knock, sweep_on_ray
+from posembed.lab.runs.cluster import connected, knock, sweep_on_ray
 from posembed.lab.runs.results import RunFolder, RunResult
 from posembed.lab.runs.sweep import sweep
 from posembed.lab.tasks.language import LanguageModelling
 from posembed.lab.tasks.text_specs import LengthSpec
+from together import together
 
 # Ray's own threads and sockets end with its processes, not with its objects.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning:ray")
@@ -198,14 +199,32 @@ def test_addresses_that_are_none(address: str) -> None:
         knock(address)
 
 
-def test_an_address_where_nobody_listens_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@together(("value", "joined"), [("auto", "auto"), ("local", "local"), ("", "local"), (None, "local")])
+def test_ray_joins_the_cluster_that_its_variable_names(
+    value: str | None, joined: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(*, address: str, **options: Any) -> None:
+        raise ConnectionError(f"asked for {address}")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False, init=init))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if value is not None:
+        monkeypatch.setenv("RAY_ADDRESS", value)
+    with pytest.raises(ArgumentError, match=f"cannot join the Ray cluster {joined}: asked for {joined}"):
+        connected("ray").__enter__()
+
+
+@together(("form", "option"), [("ray://{}", "--ray-client-server-port"), ("{}", "--port")])
+def test_an_address_where_nobody_listens_is_said_at_once(
+    form: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("posembed.lab.runs.cluster.SECONDS_TO_ANSWER", 1)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # taken, and not listening
         port = nobody.getsockname()[1]
         started = time.monotonic()
-        with pytest.raises(ArgumentError, match=r"does not answer; .*ray start --head"):
-            knock(f"ray://127.0.0.1:{port}")
+        with pytest.raises(ArgumentError, match=f"does not answer; .*ray start --head {option}={port}"):
+            knock(form.format(f"127.0.0.1:{port}"))
     assert time.monotonic() - started < 10
 
 

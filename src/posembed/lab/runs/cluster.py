@@ -42,8 +42,8 @@ def sweep_on_ray(
     run is finished.
 
     Args:
-        address: "ray" for the cluster in the environment variable RAY_ADDRESS, or for a new cluster on this machine if
-            the variable is not set; "ray://HOST:PORT" for any other cluster.
+        address: "ray" for the cluster in the environment variable RAY_ADDRESS (which may be "auto"), or for a new
+            cluster on this machine if the variable is not set; "ray://HOST:PORT" for any other cluster.
         device: the device of each run, as for ``make_accelerator``.
         cpus_per_run: CPU cores and threads per run. A run has a GPU if the cluster has any and ``device`` allows it.
 
@@ -123,12 +123,12 @@ def connected(address: str) -> Iterator[Any]:
         yield ray
         return
     where = cluster_of(address)
-    if where != "local":
+    if where not in ("local", "auto"):
         knock(where)
     try:
         ray.init(address=where, logging_level="ERROR", log_to_driver=False)
     except (ConnectionError, RuntimeError) as error:  # such as another version of Ray or Python
-        raise ArgumentError(f"{where} answers, but this program cannot join it: {error}") from error
+        raise ArgumentError(f"this program cannot join the Ray cluster {where}: {error}") from error
     try:
         yield ray
     except ConnectionError as error:  # from Ray's client, about a remote cluster
@@ -141,7 +141,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def cluster_of(address: str) -> str:
-    return os.environ.get("RAY_ADDRESS", "local") if address == "ray" else address
+    return (os.environ.get("RAY_ADDRESS") or "local") if address == "ray" else address
 
 
 def knock(address: str) -> None:
@@ -154,12 +154,15 @@ def knock(address: str) -> None:
     except ValueError:
         scheme, host, port = "", None, None
     if scheme not in ("ray", "") or not host or not port or not host.isprintable():
-        raise ArgumentError(f"expected --on here, ray or ray://HOST:PORT, got {address!r}")
+        raise ArgumentError(
+            f"expected --on here, ray or ray://HOST:PORT, or RAY_ADDRESS as HOST:PORT or auto; got {address!r}"
+        )
     with grpc.insecure_channel(f"{host}:{port}") as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=SECONDS_TO_ANSWER)
         except grpc.FutureTimeoutError:
+            option = "ray-client-server-port" if scheme else "port"
             raise ArgumentError(
-                f"{address} does not answer; start a cluster there with "
-                f"ray start --head --ray-client-server-port={port}, or name another"
+                f"{address} does not answer; start a cluster there with ray start --head --{option}={port}, or name "
+                "another"
             ) from None
