@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, resize_model_
 from posembed.errors import ArgumentError, PositionError
 from posembed.tables import TableLayout
-from timm_peer import vision_transformer
+from timm_peer import imported, vision_transformer
+from together import together
 from tolerance import assert_close, close
 
 KINDS: list[dict[str, Any]] = [
@@ -123,6 +124,28 @@ def test_a_resized_grid_reads_its_own_cells(part: str, timm: Any, replace: Any) 
         right = copy.deepcopy(model)
         right.positions.encoding = right.positions.encoding.on_grid(cells)
         assert torch.equal(run(model, pixels), run(right, pixels))
+
+
+@together("settings", [{}, {"layer_decay": 0.65}])
+def test_optimizers_treat_an_encoding_as_the_table_that_it_replaces(
+    settings: dict[str, Any], timm: Any, replace: Any
+) -> None:
+    def groups(model: Any) -> dict[str, Any]:
+        made = imported("timm", "timm.optim").create_optimizer_v2(model, weight_decay=0.05, **settings)
+        numbers = {
+            id(each): (g["weight_decay"], g["lr_scale"] if settings else 1)
+            for g in made.param_groups
+            for each in g["params"]
+        }
+        return {name: numbers[id(each)] for name, each in model.named_parameters()}
+
+    for name in ENCODINGS:
+        want = groups(model := tiny(timm))
+        for each in (replace(model, name), copy.deepcopy(model)):
+            got = groups(each)
+            own = {key: got.pop(key) for key in [*got] if key.startswith("positions.")}
+            assert {*own.values()} <= {want["pos_embed"]}, name
+            assert got == {key: numbers for key, numbers in want.items() if key != "pos_embed"}
 
 
 def test_refusals(timm: Any, replace: Any) -> None:

@@ -131,6 +131,19 @@ class _Around:
             rows = torch.cat((torch.zeros_like(rows[:, : positions.prefix]), rows[:, positions.prefix :]), dim=1)
         return (self.model.pos_drop(x + rows),)
 
+    @names_versions("timm")
+    def no_weight_decay(self) -> set[str]:
+        """Returns the names of the parameters without weight decay. Like the table that it replaces, the encoding has
+        none."""
+        names = (f"positions.{name}" for name, _ in self.model.positions.named_parameters())
+        return {*type(self.model).no_weight_decay(self.model), *names}
+
+    @names_versions("timm")
+    def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
+        """Returns the patterns of the layers that decay the learning rate, with the encoding where the table was."""
+        groups = type(self.model).group_matcher(self.model, coarse)
+        return groups | {"stem": f"{groups['stem']}|positions"}
+
 
 class PositionedAttention(Attention):
     """timm's attention, with the encoding of the model that contains it."""
@@ -227,6 +240,7 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
     model.pos_embed = None
     model.positions = positions.train(model.training)
     around = _Around(model)
+    model.no_weight_decay, model.group_matcher = around.no_weight_decay, around.group_matcher  # in timm's optimizers
     if earlier is None:
         model.patch_embed.register_forward_hook(around.note_grid)
         model.patch_drop.register_forward_pre_hook(around.add_rows)
