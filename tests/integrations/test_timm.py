@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, resize_model_
-from posembed.errors import ArgumentError, PositionError
+from posembed.errors import ArgumentError, PosEmbedError, PositionError
 from posembed.tables import TableLayout
 from timm_peer import imported, vision_transformer
 from together import together
@@ -114,18 +114,6 @@ def test_other_sizes_copies_files_and_gradient_checkpointing(timm: Any, replace:
     assert model.train()(pixels).isfinite().all()
 
 
-@pytest.mark.parametrize("part", ["positions", "positions.encoding"])
-def test_a_resized_grid_reads_its_own_cells(part: str, timm: Any, replace: Any) -> None:
-    model = replace(tiny(timm, dynamic_img_size=True), "learned-2d")
-    resize_model_(model.get_submodule(part), grid=(2, 6))
-    assert model.positions.grid == (2, 6)
-    for cells in ((4, 4), (2, 6)):
-        pixels = torch.randn(2, 3, *(4 * side for side in cells))
-        right = copy.deepcopy(model)
-        right.positions.encoding = right.positions.encoding.on_grid(cells)
-        assert torch.equal(run(model, pixels), run(right, pixels))
-
-
 @together("settings", [{}, {"layer_decay": 0.65}])
 def test_optimizers_treat_an_encoding_as_the_table_that_it_replaces(
     settings: dict[str, Any], timm: Any, replace: Any
@@ -146,6 +134,41 @@ def test_optimizers_treat_an_encoding_as_the_table_that_it_replaces(
             own = {key: got.pop(key) for key in [*got] if key.startswith("positions.")}
             assert {*own.values()} <= {want["pos_embed"]}, name
             assert got == {key: numbers for key, numbers in want.items() if key != "pos_embed"}
+
+
+@pytest.mark.parametrize("part", ["positions", "positions.encoding"])
+def test_a_resized_grid_reads_its_own_cells(part: str, timm: Any, replace: Any) -> None:
+    model = replace(tiny(timm, dynamic_img_size=True), "learned-2d")
+    resize_model_(model.get_submodule(part), grid=(2, 6))
+    assert model.positions.grid == (2, 6)
+    for cells in ((4, 4), (2, 6)):
+        pixels = torch.randn(2, 3, *(4 * side for side in cells))
+        right = copy.deepcopy(model)
+        right.positions.encoding = right.positions.encoding.on_grid(cells)
+        assert torch.equal(run(model, pixels), run(right, pixels))
+
+
+@together(
+    ("size", "grid"),
+    [({"image_size": 24}, (6, 6)), ({"image_size": (8, 24)}, (2, 6)), ({"grid": (3, 4)}, (3, 4)),
+     ({"grid": (2, 2), "table": "positions.encoding"}, (2, 2))],
+)  # fmt: skip
+def test_a_resized_model_is_built_for_images_of_the_new_size(
+    size: dict[str, Any], grid: tuple[int, int], timm: Any, replace: Any
+) -> None:
+    settings = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 1, "num_heads": 2, "dynamic_img_size": True}
+    built = imported("timm").create_model("vit_tiny_patch16_224", **settings).eval()
+    for model in (tiny(timm, dynamic_img_size=True), built):
+        pixels = torch.randn(2, 3, 4 * grid[0], 4 * grid[1])
+        want = run(replace(model, "learned-2d"), pixels)
+        for each in (copy.deepcopy(model), model):
+            resize_model_(each, **size)
+            assert each.positions.grid == each.patch_embed.grid_size == grid
+            assert_close(run(each, pixels), want, depth=2)
+            each.train()(pixels).sum().backward()
+    for name in ("alibi", "factorized", "learned-1d"):
+        with pytest.raises(PosEmbedError, match=r"^positions\.encoding \(\w+\): "):
+            resize_model_(replace(built, name), **size | {"table": None})
 
 
 def test_refusals(timm: Any, replace: Any) -> None:

@@ -18,7 +18,7 @@ from posembed.checkpoints.position_tables import Size, pair
 from posembed.checkpoints.settings import generated, image_tokens_of_config, set_in
 from posembed.checkpoints.sources.configs import build_on_meta, config_object
 from posembed.checkpoints.sources.timm import is_built_by_timm
-from posembed.errors import ArgumentError, CheckpointError
+from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name
 
@@ -88,14 +88,17 @@ def resize_model_(
                    frames=frames, queries=queries, buckets=buckets)  # fmt: skip
     how: dict[str, Any] = {"method": method, "prove": prove}
     refuse_wrapped(model)
-    for path, slot in model.named_modules():  # an encoding that replace_positions put into a model of transformers
+    for path, slot in model.named_modules():  # an encoding that replace_positions put into a model
         named = isinstance(table, str) and f"{table}.".startswith(f"{path}.")
         if path and hasattr(slot, "record_in_config") and (named or (table is None and slot.belongs_to(model))):
-            if (image := pair(size.image_size)) and slot.old.patch:
-                cells = image[0] // slot.old.patch[0], image[1] // slot.old.patch[1]
+            if (image := pair(size.image_size)) and slot.patch:
+                cells = image[0] // slot.patch[0], image[1] // slot.patch[1]
                 size = replace(size, image_size=None, grid=cells)
             inner = f"{table or ''}".removeprefix(path).removeprefix(".encoding").removeprefix(".")
-            edit = resize_model_(slot.encoding, table=inner or None, layout=layout, **vars(size), **how)
+            try:
+                edit = resize_model_(slot.encoding, table=inner or None, layout=layout, **vars(size), **how)
+            except PosEmbedError as error:
+                raise type(error)(f"{path}.encoding ({type(slot.encoding).__name__}): {error}") from error
             slot.record_in_config()
             return replace(edit, tables=tuple(replace(each, key=f"{path}.encoding.{each.key}") for each in edit.tables))
     if is_of_transformers(model):

@@ -82,6 +82,10 @@ class PositionSlot(nn.Module):
             return encoding.longest
         return encoding.max_len if isinstance(encoding, LearnedPositionalEmbedding) else None
 
+    @property
+    def patch(self) -> tuple[int, int] | None:
+        return self.old.patch
+
     def belongs_to(self, model: nn.Module) -> bool:
         """Returns whether this is the encoding that a model's config describes, not that of another model inside it."""
         return getattr(model, "config", None) is self.config

@@ -64,6 +64,8 @@ class ImagePositions(nn.Module):
         prefix_has_rows: whether rows are also added to the prefix tokens.
     """
 
+    around: _Around
+
     def __init__(
         self, encoding: PositionEncoding, *, prefix: int, grid: tuple[int, int], prefix_has_rows: bool
     ) -> None:
@@ -73,6 +75,21 @@ class ImagePositions(nn.Module):
     @property
     def grid(self) -> tuple[int, int]:
         return own_grid(self.encoding, self.of_model)
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """(height, width) of a patch in pixels."""
+        return tuple(self.around.model.patch_embed.patch_size)
+
+    def belongs_to(self, model: nn.Module) -> bool:
+        return model is self.around.model
+
+    @names_versions("timm")
+    def record_in_config(self) -> None:
+        """Gives the model the image size of the encoding's grid, after a resize."""
+        if self.grid != self.of_model:
+            self.of_model = self.grid
+            self.around.model.set_input_size((self.grid[0] * self.patch[0], self.grid[1] * self.patch[1]))
 
     def begin(self, x: Tensor, *, runs_again: bool) -> ForwardPass:
         """Starts the pass for x (B, L, D), the tokens of the images that this thread reads.
@@ -239,7 +256,7 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
     image_pass(built, 1, prefix, tuple(grid), like.device, shares=False).rows_at_input(model.embed_dim, like.dtype)
     model.pos_embed = None
     model.positions = positions.train(model.training)
-    around = _Around(model)
+    positions.around = around = _Around(model)
     model.no_weight_decay, model.group_matcher = around.no_weight_decay, around.group_matcher  # in timm's optimizers
     if earlier is None:
         model.patch_embed.register_forward_hook(around.note_grid)
