@@ -196,7 +196,8 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
     """Replaces the position table of timm's VisionTransformer with an encoding, in place. Returns the model.
 
     To load saved weights, build the model, call this function, then ``load_state_dict``. Create the optimizer after
-    this call.
+    this call; timm's treat the encoding as the table: no weight decay, and the first layer's learning rate. For images
+    of another size, call ``posembed.resize_model_``, or timm's ``set_input_size`` if the encoding has no table.
 
     Args:
         model: a VisionTransformer with a learned table and timm's standard attention.
