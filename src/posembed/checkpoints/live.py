@@ -93,6 +93,8 @@ def resize_model_(
         if path and hasattr(slot, "record_in_config") and (named or (table is None and slot.belongs_to(model))):
             if (image := pair(size.image_size)) and slot.patch:
                 cells = image[0] // slot.patch[0], image[1] // slot.patch[1]
+                if image != (cells[0] * slot.patch[0], cells[1] * slot.patch[1]):
+                    raise ArgumentError(f"image_size must be a multiple of the patch {slot.patch}; got {image}")
                 size = replace(size, image_size=None, grid=cells)
             inner = f"{table or ''}".removeprefix(path).removeprefix(".encoding").removeprefix(".")
             try:
