@@ -153,27 +153,3 @@ def test_a_table_beside_relative_positions_is_refused(prefix: str, tmp_path: Pat
     with pytest.raises(CheckpointError, match="relative positions of its length"):
         posembed.resize_checkpoint(tmp_path / "x.safetensors", tmp_path / "out.safetensors", length=64, table=key)
     assert not (tmp_path / "out.safetensors").exists()
-
-
-NAMES = ["W_pos", "decoder.embed_timestep.weight", "pos.weight", "emb_pos", "positionEmbedding.weight"]
-
-
-@together("key", NAMES)
-def test_a_table_is_found_by_any_usual_name(key: str, tmp_path: Path) -> None:
-    others = {"embed.weight": torch.randn(99, 8), "mlp.weight": torch.randn(40, 8), "mlp.bias": torch.randn(40)}
-    tables = {"model": torch.randn(42, 8), "ema": torch.randn(42, 8), "teacher": torch.randn(60, 8)}
-    torch.save({name: others | {key: table} for name, table in tables.items()}, tmp_path / "x.pt")
-    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, reserved=2)
-    for name, written in torch.load(tmp_path / "out.pt").items():
-        longer = written.pop(key)
-        assert longer.shape == ((60, 8) if name == "teacher" else (66, 8))
-        assert torch.equal(longer[:60][: len(tables[name])], tables[name])
-        assert all(torch.equal(written[other], others[other]) for other in others)
-
-
-@together("key", ["pos.weight", "pos_embed.weight", "linear_pos.weight", "pos_proj.weight", "wte.weight", "posterior"])
-def test_another_tensor_is_no_table_even_if_the_user_names_it(key: str, tmp_path: Path) -> None:
-    layer = {key: torch.randn(40, 8), key.replace("weight", "bias"): torch.randn(40)}
-    torch.save(layer | {key: torch.randn(40, 8)}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match=re.escape(f"--table {key}: not a position table of this checkpoint; no")):
-        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=key)

@@ -301,7 +301,7 @@ def test_the_only_convolution_makes_the_patches(tmp_path: Path) -> None:
         assert "taken to have 64 x 64 pixels" in said
         assert new[table].numel() == 37 * DIM
     stem, up = ({"conv_proj.weight": torch.randn(DIM, *each)} for each in ((3, 3, 3), (21, 16, 16)))
-    linear = {"to_patch_embedding.1.weight": torch.randn(DIM, 768)}
+    linear = {"encoder.patch_layer.weight": torch.randn(DIM, 768)}
     others = ({"stem.weight": torch.randn(4, 3, 3, 3)}, {"encoder.pos_embedding": torch.randn(1, 17, 4)})
     # Several, of another model, a stem, a layer that makes images of 21 channels larger, and one behind linear patches.
     for other in (*others, stem, up, linear):

@@ -53,7 +53,7 @@ OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 LEAST_PATCH = 4  # pixels
-MAKES_PATCHES = re.compile(r"(^|[._])patch(es|ify)?(\.|_?(to_)?(emb|proj|lin|conv))")
+OF_PATCHES = re.compile(r"(^|[._])patch")
 GUESSED_PREFIXES = (0, 1, 2)  # class and distillation tokens
 MOST_OTHERS = 3  # rows beside the cells whose place a run may show
 LINE_OR_GRID = (
@@ -305,11 +305,13 @@ def projection_beside(key: str, tensors: Tensors) -> str | None:
             break
         above, named = parent(above), "patch"
     of_part = [name for name, rest in inside.items() if part and rest.partition(".")[0] == part]
-    if not part and not any(map(MAKES_PATCHES.search, tensors)):  # conv_proj in torchvision
+    width = tensors[key].shape[-1]
+    linear = any(OF_PATCHES.search(name) and tuple(each.shape[:-1]) == (width,) for name, each in tensors.items())
+    if not part and not linear:  # conv_proj in torchvision
         of_part = [name for name in inside if min(kernels[name]) > 1]
         around = (key.startswith(parent(parent(name))) for name in of_part)
         sizes = {(*tensors[name].shape[:2], min(kernels[name]) >= LEAST_PATCH) for name in of_part}
-        of_part *= all(around) and sizes <= {(tensors[key].shape[-1], colours, True) for colours in (1, 3, 4)}
+        of_part *= all(around) and sizes <= {(width, colours, True) for colours in (1, 3, 4)}
     return of_part[0] if len(of_part) == 1 else None
 
 
@@ -320,8 +322,7 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
         shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
         is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
         is_alone = is_matrix and (shape[-2] > 1 or not others)  # columns (N, 1, D) count only if nothing else is found
-        is_layer_weight = f"{key.removesuffix('.weight')}.bias" in tensors
-        if is_table_name(key) and is_alone and not is_layer_weight and dtype_name(tensor).startswith(("F", "BF")):
+        if is_table_name(key) and is_alone and dtype_name(tensor).startswith(("F", "BF")):
             guess = guessed(found_tensor(tensors, key), config, tensors)
             untyped = config and guess.doubt == A_GUESS and not is_typed(config)
             yield replace(guess, doubt=NO_TYPE) if untyped else guess

@@ -94,7 +94,14 @@ vars(OWN).update({**vars(pickle), "Pickler": Pickler})
 
 def save(value: Any, file: IO[bytes]) -> None:
     """Saves a value as torch.save does, including members of enumerations."""
-    torch.save(value, file, pickle_module=OWN if enumeration.cache_info().currsize else pickle)
+    parts = (part for place, each in leaves(value) for part in (*place, each))
+    torch.save(value, file, pickle_module=OWN if any(map(has_members, parts)) else pickle)
+
+
+def has_members(value: Any) -> bool:
+    if isinstance(value, set | frozenset):
+        return any(map(has_members, value))
+    return isinstance(value, Member) or (isinstance(value, type) and issubclass(value, Member))
 
 
 def harmless() -> list[Any]:

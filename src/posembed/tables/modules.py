@@ -13,10 +13,7 @@ from posembed.errors import ArgumentError
 from posembed.tables.layout import TableLayout
 from posembed.tables.rows import is_table
 
-NAMED_LIKE_A_TABLE = re.compile(
-    r"pos(ition)?s?(al)?_?(emb|enc)|[Pp]os(ition)?(al)?(Emb|Enc)|emb(ed|edding)?s?_pos(itions?)?\b|embed_timesteps?\b"
-    r"|\b(wpe|pe)\b|\bW_pos$|\b(pos|positions?)\.weight$"
-)
+NAMED_LIKE_A_TABLE = re.compile(r"pos(ition)?s?(al)?_?(emb|enc)|embed_positions|\b(wpe|pe)\b|\bW_pos$")
 NOT_A_TABLE = re.compile(
     r"rel(ative)?(_|pos)|_rel|rotary|bias|conv|kernel|gaussian|[xyhw]_position|2d|proj|norm|gate|scale"
 )

@@ -75,7 +75,14 @@ def test_a_file_of_columns(tmp_path: Path) -> None:
     for end in ("\r", "\r\r\n"):  # lines end as on old Macs, or were converted twice; a tab is among the spaces
         mixed = written(tmp_path, f"a O{end}b\tB-X{end}{end}c O{end}")
         assert [s.words for s in read_columns(mixed)] == [("a", "b"), ("c",)]
-    for text in ("a O\rb B\r\rc O\r", "a\r\tO\nb\r\tB\n\nc\r\tO\n", "a\tO\r\t\nb\tB\r\t\n\r\nc\tO\r\t\n"):  # of paste
+    for text in (
+        "a O\rb B\r\rc O\r",
+        "a O\rb B\r\rc O\r\n",
+        "a O\rb B\r\rc O\n",
+        "a\r\tX\r\tO\nb\r\tY\r\tB\n\nc\r\tX\r\tO\n",
+        "a\r\tO\nb\r\tB\n\nc\r\tO\n",
+        "a\tO\r\t\nb\tB\r\t\n\r\nc\tO\r\t\n",
+    ):  # of paste
         assert [s.words for s in read_columns(written(tmp_path, text))] == [("a", "b"), ("c",)]
 
 

@@ -41,7 +41,9 @@ LENGTH = re.compile(
     r"([a-z]*(lens?|ctx)|(n|max|num)?_?pos|block_?sizes?|max_?seq)\d*(?![a-z]))"
 )
 """Matches names with a word that means a length, or that ends so."""
-NO_LENGTH = re.compile(r"hop|^win_|word|pred|queue|dataset|label|valid|epoch|weight|_per_|(^|_)(avg|mean|acc)(_|$)")
+NO_LENGTH = re.compile(
+    r"hop|^win_|word|pred|queue|dataset|label|valid|epoch|(^|_)weights?(_|$)|_per_s(ec|$)|(^|_)(avg|mean|acc)(_|$)"
+)
 """Matches names of lengths that say nothing about a table."""
 OF_STATES = re.compile(
     r"(lr_)?sched\w*|((train|val|data)_?)?(loader|sampler)s?(_states?)?|metrics?|results?|loops|callbacks|counts?|"

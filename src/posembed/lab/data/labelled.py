@@ -29,8 +29,8 @@ LABELS_PER_DOCUMENT = 0.5
 PART_FILES = 10  # a standard library package becomes a class if it has at least this many source files
 PIECE = 400  # the maximum number of characters in a piece of source, which consists of whole lines
 
-MISSING = {"nan", "NaN", "NAN", "-nan", "<NA>", "NA", "None", "null", "NULL"}
-NUMBER = re.compile(r"[+-]?\d+\.?\d*([eE][+-]?\d+)?|True|False")
+MISSING = re.compile(r"(?i)-?nan|<na>|#?n/?a|none|null|nat")
+NUMBER = re.compile(r"(?i)[+-]?\d+\.?\d*(e[+-]?\d+)?|true|false")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -344,7 +344,7 @@ def check_labels(examples: Sequence[Example], *, name: str, column: str) -> None
             f"the {column} of {name} holds numbers such as {fractions[0]}; expected names or whole numbers. Choose "
             "another column, or sort the numbers into a few named ranges first"
         )
-    missing = by_label.keys() & MISSING
+    missing = {label for label in by_label if MISSING.fullmatch(label)}
     if missing and len(missing) < len(by_label) and all(map(NUMBER.fullmatch, by_label.keys() - missing)):
         raise DataError(
             f"the {column} of {name} holds numbers and {min(missing)}, which stands for a missing label; label these "
