@@ -26,7 +26,7 @@ from posembed import (
 from posembed.errors import ArgumentError, CheckpointError, PositionError
 from posembed.layers import ExtendedPositionalEmbedding, SampledPositionalEmbedding
 from posembed.nn import Decoder
-from posembed.tables import TableLayout, sinusoidal_table
+from posembed.tables import TableLayout
 from posembed.tables.rows import table_rows
 from tiny_models import TEXT, tiny_model
 from together import together
@@ -140,17 +140,6 @@ class Tutorial(Model):
 
     def added(self, tokens: int) -> Tensor:
         return self.pos_encoder.pe[:tokens, 0]
-
-
-class Timed(Bert):
-    """Adds sinusoids too, under a name that says nothing."""
-
-    def build(self, length: int) -> None:
-        super().build(length)
-        self.register_buffer("timing_signal", sinusoidal_table(length, D), persistent=False)
-
-    def added(self, tokens: int) -> Tensor:
-        return super().added(tokens) + self.timing_signal[:tokens]
 
 
 class Unsaved(Tutorial):
@@ -269,7 +258,7 @@ class OursSampled(Ours):
 
 
 MODELS: list[type[Model]] = [
-    Bert, Free, NanoGpt, Tutorial, Timed, Unsaved, Named, Both, Tied, Fairseq, Roberta, Nystromformer,
+    Bert, Free, NanoGpt, Tutorial, Unsaved, Named, Both, Tied, Fairseq, Roberta, Nystromformer,
     Ours, OursReserved, OursExtended, OursSampled,
 ]  # fmt: skip
 

@@ -210,7 +210,7 @@ def test_a_table_of_a_replaced_model_is_resized_saved_and_loaded(name: str, tmp_
 @together("name", made.IMAGES)
 def test_a_grid_of_a_replaced_model_is_resized_saved_and_loaded(name: str, tmp_path: Path) -> None:
     model = replace_positions(made.tiny(name), "learned-2d").eval()
-    for new in ((16, 24), (24, 24)):
+    for new in ((8, 12), (16, 24), (24, 24)):
         resize_model_(model, image_size=new)
         model.save_pretrained(tmp_path)
         loaded, encoding = from_pretrained(tmp_path).eval(), find_slot(model)[1].encoding  # type: ignore[index]
@@ -227,6 +227,22 @@ def test_a_grid_of_a_replaced_model_is_resized_saved_and_loaded(name: str, tmp_p
     assert replace_positions(model, "rope").config.image_size == 24
     resize_model_(replace_positions(model, "learned-2d"), grid=(4, 4))
     assert model(pixel_values=torch.randn(1, 3, 16, 16))[0].isfinite().all()
+
+
+@together("encoding", ["learned-2d", "rope-axial", "rope"])
+def test_the_image_size_may_be_in_a_section_of_the_config(encoding: str, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 16, "patch_size": 4}
+    model = hf.CLIPForImageClassification(hf.CLIPConfig(vision_config=sizes))
+    model = replace_positions(model, encoding).eval()
+    for side in (16, 24):
+        pixels = torch.randn(1, 3, side, side)
+        if side == 24 and encoding == "learned-2d":
+            resize_model_(model, image_size=side)
+            assert model.config.vision_config.image_size == side
+        elif side == 24:
+            break
+        model.save_pretrained(tmp_path)
+        assert torch.equal(from_pretrained(tmp_path).eval()(pixels)[0], model(pixels)[0])
 
 
 def test_no_other_number_of_the_config_of_a_replaced_model_changes() -> None:

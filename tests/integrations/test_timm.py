@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed import LearnedGridEmbedding, LearnedPositionalEmbedding, resize_model_
-from posembed.errors import ArgumentError, PosEmbedError, PositionError
+from posembed.errors import ArgumentError, PosEmbedError
 from posembed.tables import TableLayout
 from timm_peer import imported, vision_transformer
 from together import together
@@ -187,5 +187,6 @@ def test_refusals(timm: Any, replace: Any) -> None:
             replace(model, encoding, **sizes)
     assert parallel.pos_embed is not None
     assert run(replace(parallel, "learned-2d"), torch.randn(1, 3, 16, 16)).isfinite().all()
-    with pytest.raises(PositionError):
-        replace(tiny(timm), LearnedGridEmbedding(grid=(3, 3), dim=16))
+    for grid in ((3, 3), (5, 5)):
+        with pytest.raises(ArgumentError, match=r"pass encoding\.on_grid\(\(4, 4\)\)"):
+            replace(tiny(timm), LearnedGridEmbedding(grid=grid, dim=16))

@@ -17,7 +17,7 @@ from posembed.checkpoints.plan import RESAMPLED, Edit, plan_edit
 from posembed.checkpoints.position_tables import Size, pair
 from posembed.checkpoints.settings import generated, image_tokens_of_config, set_in
 from posembed.checkpoints.sources.configs import build_on_meta, config_object
-from posembed.checkpoints.sources.timm import is_built_by_timm
+from posembed.checkpoints.sources.timm import is_built_by_timm, record_image_size
 from posembed.errors import ArgumentError, CheckpointError, PosEmbedError
 from posembed.tables.layout import TableLayout
 from posembed.tables.modules import is_table_name
@@ -179,10 +179,8 @@ def resize_timm_(model: Any, size: NewSize, **how: Any) -> Edit:
     edit = resize_rebuilt_(model, config, size, **how)
     assert edit.config is not None
     model._model_args = edit.config["model_args"]
-    if edit.target.image_size is not None and "input_size" in model.pretrained_cfg:
-        channels = model.pretrained_cfg["input_size"][0]
-        model.pretrained_cfg = {**model.pretrained_cfg, "input_size": (channels, *edit.target.image_size[1])}
-        model.default_cfg = model.pretrained_cfg
+    if edit.target.image_size is not None:
+        record_image_size(model, edit.target.image_size[1])
     return edit
 
 

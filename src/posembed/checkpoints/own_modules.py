@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -21,7 +22,6 @@ from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.find import checked
 from posembed.checkpoints.layouts import class_tokens, found_tensor
 from posembed.checkpoints.native.sizes import LINES, kind_of, like, may_be_size, new_sizes, sides
-from posembed.checkpoints.patterns import looks_sinusoidal
 from posembed.checkpoints.plan import Edit, plan_edit
 from posembed.checkpoints.position_tables import Found, FoundTable, PositionTable, Size, TableSize, pair
 from posembed.checkpoints.sources.hugging_face import class_of
@@ -72,9 +72,6 @@ def plan_own(
     around = model.get_submodule(scope)
     chosen = {id(tensors[key]) for key in keys}  # a buffer may have several names
     buffers = {f"{scope}.{n}".lstrip("."): buffer for n, buffer in around.named_buffers() if id(buffer) not in chosen}
-    tensors = {**tensors, **buffers}
-    sines = [key for key, each in buffers.items() if is_sinusoid(each, len(table_rows(tensors[keys[0]])))]
-    buffers, keys = {key: buffer for key, buffer in buffers.items() if key not in sines}, [*keys, *sines]
     rows = {key: table_rows(tensors[key]).detach() for key in keys}
     held = buffers | rows
     found = tuple(read_table(model, key, tensors[key], layout, held) for key in keys)
@@ -98,10 +95,6 @@ def plan_own(
         for each in changed_attributes(model.get_submodule(parent(other)), around, sized[key], edit)
     ]
     return replace(edit, tables=tuple(changes)), attributes
-
-
-def is_sinusoid(buffer: Tensor, rows: int) -> bool:
-    return is_table(buffer) and len(table_rows(buffer)) == rows and looks_sinusoidal(table_rows(buffer))
 
 
 def chosen_tables(model: nn.Module, tensors: Mapping[str, Tensor], table: str | Sequence[str] | None) -> list[str]:
@@ -190,17 +183,22 @@ def changed_attributes(owner: nn.Module, around: nn.Module, change: TableSize, e
         yield Attribute(vars(owner), "num_embeddings", change.layout.rows(change.length))
     own = [module for module in around.modules() if not is_layer(module)]  # the input_size of nn.LSTM is a width
     held = [config for module in own for config in (module, *(getattr(module, name, None) for name in CONFIGS))]
+    held = [config for config in held if not isinstance(config, type)]
     holders = [config if isinstance(config, dict) else getattr(config, "__dict__", {}) for config in held]
+    numbers = [
+        (holder, name, value, old)
+        for holder in holders
+        for name, value in holder.items()
+        if isinstance(name, str) and (isinstance(value, Integral) or type(value) in (list, tuple, torch.Size))
+        if (old := sides(value))
+    ]
     patches = {pair(each.stride) for each in around.modules() if isinstance(each, nn.Conv2d | nn.Unfold)}
-    patches |= {sides(size) for holder in holders for name, size in holder.items() if "patch" in str(name)}
-    new = new_values(change, edit, patches)
-    for holder in holders:
-        for name, value in holder.items():
-            if isinstance(name, str) and may_be_size((name,)) and (old := sides(value)):
-                number = isinstance(value, Integral)
-                size = new.get((kind_of((name,)), old[0] if number else old))
-                if size is not None:
-                    yield Attribute(holder, name, size if number else like(value, size))
+    new = new_values(change, edit, patches | {old for _, name, _, old in numbers if "patch" in name})
+    for holder, name, value, old in numbers:
+        number = isinstance(value, Integral)
+        size = new.get((kind_of((name,)), old[0] if number else old)) if may_be_size((name,)) else None
+        if size is not None:
+            yield Attribute(holder, name, size if number else like(value, size))
 
 
 def new_values(change: TableSize, edit: Edit, patches: Iterable[Size | None]) -> dict[tuple[str, Any], Any]:

@@ -335,6 +335,15 @@ def own_grid(encoding: PositionEncoding, of_model: tuple[int, int]) -> tuple[int
     return encoding.grid if isinstance(encoding, ImageEncoding) else of_model
 
 
+def require_grid(encoding: PositionEncoding, of_model: tuple[int, int]) -> None:
+    """Raises ArgumentError for an encoding with a grid that is not the model's."""
+    if (own := own_grid(encoding, of_model)) != of_model:
+        raise ArgumentError(
+            f"{type(encoding).__name__} has positions for {own} patches, and the model reads images of {of_model}; "
+            f"pass encoding.on_grid({of_model})"
+        )
+
+
 def encoding_on(
     encoding: PositionEncoding,
     grid: tuple[int, int],

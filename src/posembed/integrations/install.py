@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
 from contextlib import ExitStack
+from functools import reduce
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.position_tables import PositionTable, pair
 from posembed.errors import ArgumentError
 from posembed.integrations.attention import NAME, GPTNeoSelfAttention, PreTrainedModel, bind_attention
-from posembed.integrations.forward_pass import own_grid
+from posembed.integrations.forward_pass import own_grid, require_grid
 from posembed.integrations.hooks import CROSS_ATTENTION, add_hooks
 from posembed.integrations.saved import encoding_for
 from posembed.integrations.slot import NO_ROWS, OldTable, PositionSlot
@@ -34,11 +34,13 @@ def install(
     undo: ExitStack,
     *,
     causal: bool | None = None,
+    is_saved: bool = False,
 ) -> tuple[PositionSlot, PreTrainedModel]:
     """Puts an encoding into a model. Returns the PositionSlot and the base model.
 
     Callbacks that undo the change are added to ``undo``. ``causal``: whether token i sees only the tokens up to i; None
-    means the same as in the previous replacement.
+    means the same as in the previous replacement. is_saved: whether the model was saved with the encoding, whose grid
+    then counts.
 
     Raises:
         ArgumentError: the model cannot be changed, or the encoding does not fit.
@@ -56,11 +58,10 @@ def install(
     is_embedding = found is not None or path.endswith(".weight")
     given = _sizes(base, old, causal) | sizes
     built = encoding_for(encoding, given, table_width=old.width)
-    if old.grid and math.prod(own := own_grid(built, old.grid)) < math.prod(old.grid):
-        raise ArgumentError(
-            f"{type(built).__name__} has positions for {own} patches, and the model reads images of {old.grid}; pass "
-            f"encoding.on_grid({old.grid})"
-        )
+    if old.grid and is_saved:
+        old = old.on_grid(own_grid(built, old.grid))
+    elif old.grid:
+        require_grid(built, old.grid)
     built.to(None if like.is_meta else like.device, like.dtype)
     slot = PositionSlot(built, old, causal=causal).train(base.training)
     owner_path, _, name = path.removesuffix(".weight").rpartition(".")
@@ -185,9 +186,7 @@ def _base_around(model: PreTrainedModel, path: str) -> PreTrainedModel:
 
 def _sizes(base: PreTrainedModel, old: OldTable, causal: bool) -> dict[str, Any]:
     config = base.config
-    length = config
-    for part in old.field:
-        length = getattr(length, part)
+    length = None if old.grid else reduce(getattr, old.field, config)
     cells = old.grid[0] * old.grid[1] if old.grid else 0
     return {
         "dim": config.hidden_size,

@@ -47,6 +47,10 @@ class OldTable:
     field: tuple[str, ...] = ()
     beyond: int = 0
 
+    def on_grid(self, grid: tuple[int, int]) -> OldTable:
+        image = None if self.patch is None else (grid[0] * self.patch[0], grid[1] * self.patch[1])
+        return self if grid == self.grid else replace(self, grid=grid, image=image)
+
 
 class PositionSlot(nn.Module):
     """Replaces a model's position table, and returns the rows that its encoding adds to the input.
@@ -99,10 +103,11 @@ class PositionSlot(nn.Module):
         if self.old.grid is None:
             value = None if self.length is None else self.length + self.old.beyond
         elif self.old.patch and (grid := own_grid(self.encoding, self.old.grid)) != self.old.grid:
-            value = height, width = grid[0] * self.old.patch[0], grid[1] * self.old.patch[1]
-            self.old = replace(self.old, grid=grid, image=value)
-            if height == width:
-                value = height
+            self.old = self.old.on_grid(grid)
+            assert self.old.image is not None
+            value = self.old.image
+            if value[0] == value[1]:
+                value = value[0]
             elif isinstance(reduce(getattr, self.old.field, self.config), int):
                 value = None  # few models are built from two numbers; the encoding says its grid too
         if value is not None and self.old.field:

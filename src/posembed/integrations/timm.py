@@ -14,8 +14,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from posembed.checkpoints.sources.timm import is_built_by_timm, record_image_size
 from posembed.errors import ArgumentError
-from posembed.integrations.forward_pass import Current, ForwardPass, encoding_on, image_pass, own_grid, projection
+from posembed.integrations.forward_pass import (
+    Current,
+    ForwardPass,
+    encoding_on,
+    image_pass,
+    own_grid,
+    projection,
+    require_grid,
+)
 from posembed.integrations.saved import acts_in_attention, encoding_for
 from posembed.layers.base import PositionEncoding
 from posembed.nn.attend import attend_padded
@@ -89,7 +98,10 @@ class ImagePositions(nn.Module):
         """Gives the model the image size of the encoding's grid, after a resize."""
         if self.grid != self.of_model:
             self.of_model = self.grid
-            self.around.model.set_input_size((self.grid[0] * self.patch[0], self.grid[1] * self.patch[1]))
+            image = self.grid[0] * self.patch[0], self.grid[1] * self.patch[1]
+            self.around.model.set_input_size(image)
+            if is_built_by_timm(self.around.model):
+                record_image_size(self.around.model, image)
 
     def begin(self, x: Tensor, *, runs_again: bool) -> ForwardPass:
         """Starts the pass for x (B, L, D), the tokens of the images that this thread reads.
@@ -248,6 +260,7 @@ def replace_positions(model: VisionTransformer, encoding: PositionEncoding | str
             f"{type(built).__name__} acts in the attention, but this {name} does not use timm's standard attention "
             f'({other}); choose an encoding that acts at the input, such as "learned-2d"'
         )
+    require_grid(built, tuple(grid))
     like = next(model.parameters())
     prefix = model.num_prefix_tokens
     positions = ImagePositions(

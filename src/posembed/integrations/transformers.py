@@ -157,7 +157,7 @@ def from_pretrained(
 
         def __init__(self, config: Any, *args: Any, **kwargs: Any) -> None:
             super().__init__(config, *args, **kwargs)
-            install(self, chosen, {}, ExitStack(), causal=causal)
+            install(self, chosen, {}, ExitStack(), causal=causal, is_saved=True)
             path, _ = find_slot(self) or ("", None)
             owner = self.get_submodule(path.rpartition(".")[0])
             owner._is_hf_initialized = not owner._parameters  # else DistilBERT writes its sines into the slot

@@ -179,9 +179,9 @@ class RotaryEmbedding(RotationEncoding):
         frequencies = rotary_frequencies(self.head_dim, base=self.base, device=position_ids.device)
         attention_factor: Factor = 1.0
         if self.scaling is not None:
-            if text_length is not None and not isinstance(text_length, Tensor):
-                position_ids = check_within(as_int64(position_ids, "position_ids"), text_length)
             lengths = text_lengths(position_ids, text_length)
+            if isinstance(text_length, int) and not position_ids.is_floating_point():
+                position_ids = check_within(as_int64(position_ids, "position_ids"), text_length)
             frequencies, attention_factor = self.scaling.scaled(frequencies, base=self.base, length=lengths)
         if self.pairs is not None:
             frequencies = frequencies.where(

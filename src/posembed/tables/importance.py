@@ -89,8 +89,11 @@ def increases(
         return found
 
     intact = measured()
-    if not torch.allclose(measured(intact), intact):
-        raise ArgumentError("losses must be equal in each call with the same table: call model.eval() (no dropout)")
+    if not torch.allclose(measured(intact).double(), intact.double()):
+        raise ArgumentError(
+            "losses must be equal in each call with the same table: take the same texts in the same order, and call "
+            "model.eval() (no dropout)"
+        )
     for row in rows:
         kept, other = held[row].clone(), INSTEAD[instead](held, row).clone()
         try:

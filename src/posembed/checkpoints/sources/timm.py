@@ -139,6 +139,13 @@ class TimmConfig(ConfigObject):
         return {}
 
 
+def record_image_size(model: Any, size: tuple[int, int]) -> None:
+    """Writes the size of a model's images where timm's transforms read it."""
+    if "input_size" in model.pretrained_cfg:
+        channels = model.pretrained_cfg["input_size"][0]
+        model.pretrained_cfg = model.default_cfg = {**model.pretrained_cfg, "input_size": (channels, *size)}
+
+
 def is_built_by_timm(module: nn.Module) -> bool:
     """Returns whether ``timm.create_model`` built a module, so that it can build it again."""
     settings = getattr(module, "pretrained_cfg", None)
