@@ -42,7 +42,6 @@ BUFFERS: dict[str, Any] = {
     "causal_mask": lambda length: torch.ones(length, length, dtype=torch.bool).tril(),
     "tril": lambda length: torch.ones(1, 1, length, length).tril(),
     "mask": lambda length: torch.full((length, length), float("-inf")).triu(1),
-    "neg_inf": lambda length: torch.full((1, length, length), -1e4).triu(1),
 }
 
 

@@ -55,7 +55,7 @@ def buffers_by_length(
         whole = dtype_name(tensor).startswith(("I", "U", "BOOL"))
         line = math.prod(shape) == shape[-1] and (whole or COUNTS.search(key))
         known = ids or (named and square) or (whole and (square or len(shape) < 3))
-        if not known and not line and (not square or key.endswith("weight")):
+        if not known and not line:
             continue
         old = values_of(tensor)
         if not (named and known) and bool((old == old.flatten()[:1]).all()):

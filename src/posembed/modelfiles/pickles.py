@@ -95,7 +95,8 @@ vars(OWN).update({**vars(pickle), "Pickler": Pickler})
 def save(value: Any, file: IO[bytes]) -> None:
     """Saves a value as torch.save does, including members of enumerations."""
     parts = (part for place, each in leaves(value) for part in (*place, each))
-    torch.save(value, file, pickle_module=OWN if any(map(has_members, parts)) else pickle)
+    rare = (part for part in parts if isinstance(part, Member | type | set | frozenset))
+    torch.save(value, file, pickle_module=OWN if any(map(has_members, rare)) else pickle)
 
 
 def has_members(value: Any) -> bool:

@@ -237,7 +237,7 @@ def test_a_label_that_is_no_number_is_missing(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match="has no label: column 'label' holds nan"):
         load_labelled(written(tmp_path, "a.jsonl", rows))
-    for labels in ("0.0 1.0 nan", "0 1 <NA>", "+1 -1 NaN", "1e0 2. None", "true FALSE n/a"):
+    for labels in ("0.0 1.0 nan", "0 1 <NA>", "+1 -1 NaN", "1e0 2. N/A", "true FALSE n/a"):
         table = "".join(f"text {i},{labels.split()[i % 3]}\n" for i in range(40))
         with pytest.raises(DataError, match=f"holds numbers and {labels.split()[2]}, which stands for a missing label"):
             load_labelled(written(tmp_path, "a.csv", f"text,label\n{table}"))

@@ -79,6 +79,8 @@ def test_a_file_of_columns(tmp_path: Path) -> None:
         "a O\rb B\r\rc O\r",
         "a O\rb B\r\rc O\r\n",
         "a O\rb B\r\rc O\n",
+        "a O\n\rb B\n\r\n\rc O\n\r",
+        "a O\nb B\r\nc O\n".replace("\r\n", "\r\r"),
         "a\r\tX\r\tO\nb\r\tY\r\tB\n\nc\r\tX\r\tO\n",
         "a\r\tO\nb\r\tB\n\nc\r\tO\n",
         "a\tO\r\t\nb\tB\r\t\n\r\nc\tO\r\t\n",

@@ -29,7 +29,7 @@ LABELS_PER_DOCUMENT = 0.5
 PART_FILES = 10  # a standard library package becomes a class if it has at least this many source files
 PIECE = 400  # the maximum number of characters in a piece of source, which consists of whole lines
 
-MISSING = re.compile(r"(?i)-?nan|<na>|#?n/?a|none|null|nat")
+MISSING = re.compile(r"(?i)-?nan|<na>|#?n/a")
 NUMBER = re.compile(r"(?i)[+-]?\d+\.?\d*(e[+-]?\d+)?|true|false")
 LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 

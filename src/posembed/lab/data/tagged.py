@@ -96,8 +96,7 @@ def read_columns(path: Path, word: int | None = None, tag: int | None = None) ->
     """Returns the sentences of a file of columns. word, tag: the column numbers of the words and labels, counted from
     1; None means the first and the last. Raises DataError without sentences, or if the number of columns varies."""
     text = read_text(path).decode("utf-8-sig")
-    alone = len(re.findall(r"\r(?![ \t]|\r*\n)", text))  # in a file of an old Mac, they end most lines
-    lines = re.split(r"\r*\n|\r" if alone > text.count("\n") else "\n", text)
+    lines = re.split(r"\r*\n|(?<!\n)\r(?![ \t])", text)  # \r alone ends a line, if no blank follows (paste)
     found: list[tuple[int, list[str], list[str]]] = []
     document, begun, width, comment = 0, False, 0, ""
     tabs = "\t" in next((line for line in map(str.strip, lines) if line and not line.startswith(("#", DOCUMENT))), "")
