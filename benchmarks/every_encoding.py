@@ -144,6 +144,8 @@ SECTIONS = {
             "none",
             "rolling",
             "path",
+            "cope",
+            "rope+window",
         ),
     ),
     "accuracy": Section(
