@@ -316,9 +316,10 @@ def what_it_learned(report: TableReport) -> Learned | None:
 def scales_tokens(config: Config, key: str, tensors: Tensors) -> bool | None:
     """Returns whether a config says that the tokens beside a table are multiplied by the square root of their width, as
     in mBART; None if it says nothing. A section such as ``decoder`` speaks of the tensors that are named so, if any."""
-    for path, value in sorted(fields_in(config), key=lambda field: -len(field[0])):  # the nearest section decides
-        sections = [re.compile(rf"(^|[._]){each.partition('_')[0]}").search for each in path[:-1]]
-        if path[-1] == "scale_embedding" and all(each(key) or not any(map(each, tensors)) for each in sections):
+    said = [(path[:-1], value) for path, value in fields_in(config) if path[-1] == "scale_embedding"]
+    for above, value in sorted(said, key=lambda each: -len(each[0])):  # the nearest section decides
+        sections = [re.compile(rf"(^|[._]){re.escape(each.partition('_')[0])}").search for each in above]
+        if all(each(key) or not any(map(each, tensors)) for each in sections):
             return value is True
     return None
 
