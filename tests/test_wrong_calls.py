@@ -66,6 +66,7 @@ def x() -> Tensor:
 
 CONTENT = Content(torch.zeros(2, 5, 2), torch.arange(5), torch.arange(5), lambda: None)
 RIGHT: dict[str, Any] = {
+    "index": torch.tensor([1, 0]),
     "present": None,
     "counted": True,
     "frequencies": torch.ones(4),

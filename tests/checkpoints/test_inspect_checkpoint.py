@@ -349,7 +349,9 @@ def test_rows_are_compared_with_the_tokens_to_which_they_are_added(tmp_path: Pat
     model.save_pretrained(tmp_path)
     path, tensors = tmp_path / "config.json", load_file(tmp_path / "model.safetensors")
     for sections in ((), ("text_config",)):  # no tensor of the second has "text" in its name, as in Florence-2
-        wrapped = {"text_config": {"scale_embedding": True, "a(*": {"b": 1}}, "model_type": "unknown"} if sections else None
+        wrapped = (
+            {"text_config": {"scale_embedding": True, "a(*": {"b": 1}}, "model_type": "unknown"} if sections else None
+        )
         path.write_text(json.dumps(wrapped) if wrapped else path.read_text())
         assert tensors.keys() == load_file(tmp_path / "model.safetensors").keys()
         for report in posembed.inspect_checkpoint(tmp_path).tables:

@@ -105,6 +105,69 @@ def test_a_padded_prompt_in_chunks_is_the_prompt_at_once(name: str, steps: list[
     assert_close(again[kept], expected[:, length // 2 :][kept])
 
 
+@together("given", [False, True])
+@together("side", ["none", "left", "right"])
+@together("name", DECODERS, usual=is_usual)
+def test_reordered_sequences_are_read_as_if_they_had_been_so(name: str, side: str, given: bool) -> None:
+    """As in a beam search, and where texts end at different times; in inference mode as well."""
+    model, x, new = model_of(name), tokens(3, 6), tokens(4, 2)
+    kept = torch.arange(6) < torch.tensor([6, 4, 5])[:, None]
+    mask = None if side == "none" else kept if side == "right" else kept.flip(1)
+    ids = torch.arange(6) + torch.tensor([[0], [1], [2]]) if given else None
+    for index in (torch.tensor([2, 0, 0, 1]), torch.tensor([1], dtype=torch.int32), torch.tensor([0, 1, 2])):
+        rows = index.long()
+        expected, step = model.new_cache(len(rows), 8), new[: len(rows)]
+        of_step = None if ids is None else 6 + torch.arange(2) + ids[rows, :1]
+        with torch.no_grad():
+            of_rows = [None if each is None else each[rows] for each in (ids, mask)]
+            model(x[rows], of_rows[0], mask=of_rows[1], cache=expected, text_length=40)
+        for mode in (torch.no_grad, torch.inference_mode):
+            with mode():
+                cache = model.new_cache(3, 8)
+                model(x, ids, mask=mask, cache=cache, text_length=40)
+                cache.reorder(index)
+            with torch.no_grad():
+                expected.length = 6
+                assert_close(
+                    model(step, of_step, cache=cache, text_length=40),
+                    model(step, of_step, cache=expected, text_length=40),
+                )
+
+
+@pytest.mark.parametrize(
+    "index", [torch.tensor([3]), torch.tensor([-1]), torch.tensor([True, False, True]), torch.tensor([[0]]),
+              torch.tensor([]), torch.tensor([1.0]), [0, 1]], ids=str,
+)  # fmt: skip
+def test_rows_that_a_cache_does_not_have_are_refused(index: Tensor) -> None:
+    cache = model_of("rope").new_cache(3, 8)
+    with pytest.raises(ArgumentError, match="rows from 0 to 2"):
+        cache.reorder(index)
+    with pytest.raises(AttributeError):
+        cache.keys = cache.keys[:, :1]  # type: ignore[misc]
+
+
+@torch.no_grad()
+def test_a_shortened_cache_counts_again_from_tokens_that_were_counted() -> None:
+    model, x = model_of("rope"), tokens(2, 8)
+    cache = model.new_cache(2, 8)
+    model(x[:, :3], cache=cache)
+    model(x[:, 3:5], torch.tensor([9, 11]), cache=cache)
+    with pytest.raises(ArgumentError, match="pass the position_ids of the new tokens too"):
+        model(x[:, 5:], cache=cache)
+    for length in (4, 3, 2, 0):
+        cache.length = length
+        if length == 4:
+            with pytest.raises(ArgumentError, match="pass the position_ids of the new tokens too"):
+                model(x[:, 4:], cache=cache)
+            continue
+        assert_close(model(x[:, length:], cache=cache), model(x)[:, length:])
+    cache.length = 5
+    for wrong in (9, -1):
+        with pytest.raises(ArgumentError, match="has read 8 tokens; expected a length from 0"):
+            cache.length = wrong
+    assert cache.length == 5
+
+
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["rope", "alibi", "rope+window", "rope-ntk"])
 def test_a_padded_step_creates_no_mask_of_all_pairs(name: str) -> None:

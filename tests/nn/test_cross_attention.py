@@ -305,6 +305,22 @@ def test_a_step_that_fails_leaves_the_memory_and_an_emptied_cache_takes_another(
     assert_close(model(x, cache=cache, memory=source + 1), model(x, memory=source + 1))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("across", ACROSS)
+@pytest.mark.parametrize("given", [False, True])
+def test_a_reordered_cache_attends_to_the_memory_of_its_rows(across: str | None, given: bool) -> None:
+    model, x, source = decoder("rope", across), tokens(3, 5), tokens(3, 7)
+    mask, index = torch.tensor([[1] * 7, [0, 0, 1, 1, 1, 1, 1], [1] * 5 + [0] * 2]), torch.tensor([2, 0, 2, 1])
+    cache = model.new_cache(3, 9)
+    model(x[:, :3], cache=cache, memory=source, memory_mask=mask)
+    cache.reorder(index)
+    of_rows = {"memory": source[index], "memory_mask": mask[index]}
+    y = model(x[index, 3:], cache=cache, **(of_rows if given else {}))
+    assert_close(y, model(x[index], **of_rows)[:, 3:])
+    with pytest.raises(ArgumentError, match="have read another memory"):
+        model(x[index, :1], cache=cache, memory=source[[0, 1, 2, 1]], memory_mask=mask[index])
+
+
 @pytest.mark.parametrize("across", ACROSS)
 def test_a_memory_outlives_the_cache_that_read_it(across: str | None) -> None:
     """Neither another cache nor a training step reads the keys and values of an earlier cache: weights may change."""

@@ -55,7 +55,8 @@ class Earlier(KeyValueCache):
     """The positions and mask of the tokens in another library's cache, (length,) or (B, length). It holds no keys."""
 
     def __init__(self, length: int, position_ids: Tensor, present: Tensor | None) -> None:
-        self.length, self.position_ids, self.present = length, position_ids, present
+        self._length = self._read = self.counted = length
+        self.position_ids, self.present = position_ids, present
 
     def require_room(self, batch: int, length: int) -> None:
         """Does nothing: the other library's cache allocates its own memory."""

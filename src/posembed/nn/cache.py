@@ -23,10 +23,11 @@ class KeyValueCache(ChecksCalls):
     ``new_cache`` of an Attention, a DecoderLayer or a Decoder creates a cache. Keys are stored after the rotation by
     their positions if no later token changes that rotation (``RotationEncoding.turns_are_final``). Otherwise they are
     stored before the rotation, and rotated in each step. A cache holds no gradients: decode under ``torch.no_grad()``.
+    ``reorder`` selects sequences, with all that the cache keeps of them.
 
     Raises:
-        ArgumentError: more tokens or another batch size than the cache was made for, keys of another model, or keys
-            with gradients.
+        ArgumentError: more tokens or another batch size than the cache was made for, keys of another model, keys with
+            gradients, or a ``length`` beyond the tokens read.
 
     Examples:
         >>> import torch
@@ -39,23 +40,53 @@ class KeyValueCache(ChecksCalls):
         True
     """
 
-    counted = True
-    """Whether no call gave ``position_ids``, so that all positions were counted."""
+    counted = 0
+    """The number of tokens at the start whose positions were counted, up to the first call with ``position_ids``."""
     memory: Memory | None = None
     """The Memory that layers with cross-attention attend to, with its keys and values, or None."""
 
     def __init__(self, keys: Float[Tensor, "layers B H N d"]) -> None:
-        self.keys = keys
+        self._keys = keys
         with torch.inference_mode(False):
-            self.values = torch.empty_like(keys)
-        self.length = 0
-        """The number of tokens read. Set a smaller number to forget the last tokens."""
+            self._values = torch.empty_like(keys)
+        self._length = self._read = 0
         self.position_ids: Tensor | None = None
         """The positions of these tokens, (length,) or (B, length)."""
         self.of_tokens: dict[int, Tensor] = {}
         """The values that an encoding keeps for each token, (B, max_len, S), by the number of the layer."""
         self.present: Tensor | None = None
         """True for a token, False for padding, (B, length). None means no padding."""
+
+    @property
+    def keys(self) -> Tensor:
+        return self._keys
+
+    @property
+    def values(self) -> Tensor:
+        return self._values
+
+    @property
+    def length(self) -> int:
+        """The number of tokens read. Set a smaller number to forget the last tokens."""
+        return self._length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        if not 0 <= length <= self._read:
+            raise ArgumentError(
+                f"this cache has read {self._read} tokens; expected a length from 0 to that, got {length}"
+            )
+        self._length = length
+
+    def reorder(self, index: Tensor) -> None:
+        """Keeps the sequences that an index (B',) of rows names, in its order: those of a beam search, or of the texts
+        that have not ended. Rows may repeat. If the next call names a memory, it is that of these rows."""
+        index = checked_rows(index, self.keys.size(1))
+        with torch.inference_mode(False), torch.no_grad():
+            self._keys, self._values = self.keys[:, index], self.values[:, index]
+            self.of_tokens = {layer: values[index] for layer, values in self.of_tokens.items()}
+            self.position_ids, self.present = (rows_of(each, index) for each in (self.position_ids, self.present))
+            self.memory = None if self.memory is None else self.memory.reordered(index)
 
     @property
     def max_len(self) -> int:
@@ -116,6 +147,22 @@ class KeyValueCache(ChecksCalls):
 
     def add(self, length: int, position_ids: Tensor, present: Tensor | None, *, counted: bool) -> None:
         """Adds ``length`` tokens, which every layer has written, given the positions and padding of all tokens."""
-        self.length += length
+        self.counted = min(self.counted, self.length) + length * (counted and self.counted >= self.length)
+        self._length = self._read = self.length + length
         self.position_ids, self.present = position_ids, present
-        self.counted = self.counted and counted
+
+
+def checked_rows(index: Tensor, batch: int) -> Tensor:
+    """Returns the index (B',) of rows of a batch as int64. Raises ArgumentError for anything else."""
+    whole = isinstance(index, Tensor) and not (
+        index.dtype == torch.bool or index.is_floating_point() or index.is_complex()
+    )
+    if not whole or index.dim() != 1 or not index.numel() or index.min() < 0 or index.max() >= batch:
+        rows = f"integers (B',), rows from 0 to {batch - 1}; of a mask, pass mask.nonzero().flatten()"
+        raise ArgumentError(f"index: expected {rows}; got {index!r:.80}")
+    return index.long()
+
+
+def rows_of(tensor: Tensor | None, index: Tensor) -> Tensor | None:
+    """Selects rows of (B, L); a tensor (L,) or (1, L) holds for all rows."""
+    return tensor if tensor is None or tensor.dim() < 2 or tensor.size(0) == 1 else tensor[index]

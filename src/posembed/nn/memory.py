@@ -16,6 +16,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, overrides
 from posembed.layers.none import NoPosition
 from posembed.nn.attention import Linear, require_fitting
+from posembed.nn.cache import checked_rows, rows_of
 from posembed.nn.per_layer import PerLayer
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.from_layout import text_lengths
@@ -57,7 +58,7 @@ class Memory(ChecksCalls, in_a_pass=True):
         if not isinstance(x, Tensor) or x.dim() != 3 or not x.size(1):
             given = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
             raise ArgumentError(f"a memory is the output (B, S, D) of an encoder, with S at least 1; got {given}")
-        self.x, self.mask, self.encoding = x, mask, encoding
+        self.x, self.mask, self.encoding, self.position_ids = x, mask, encoding, position_ids
         self.keys = Positions(encoding or NoPosition(), x, position_ids, causal=False, mask=mask)
         """The Positions of the memory's tokens."""
         self.kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
@@ -67,6 +68,14 @@ class Memory(ChecksCalls, in_a_pass=True):
         """Returns a copy with its own keys and values, so that no other cache or training step reads them."""
         own = copy.copy(self)
         own.kept = dict(self.kept)
+        return own
+
+    def reordered(self, index: Tensor) -> Memory:
+        """Returns the memory of the rows that an index (B',) names, with the keys and values kept of them."""
+        index = checked_rows(index, self.x.size(0))
+        ids, mask = (rows_of(each, index) for each in (self.position_ids, self.mask))
+        own = Memory(self.x[index], mask=mask, encoding=self.encoding, position_ids=ids)
+        own.kept = {layer: (k[index], v[index]) for layer, (k, v) in self.kept.items()}
         return own
 
     def __deepcopy__(self, memo: dict[int, object]) -> Memory:

@@ -111,7 +111,7 @@ class Positions(ChecksCalls, in_a_pass=True):
         self.fit: tuple[int, int, int] | None = None
         """The width, heads and key/value heads of a model that the encoding is known to fit."""
         self._counted = counted = position_ids is None
-        if counted and cache is not None and not cache.counted:
+        if counted and cache is not None and cache.counted < earlier:
             raise ArgumentError(
                 "the tokens in this cache have given position_ids, from which the next ones do not follow; pass the "
                 "position_ids of the new tokens too"
