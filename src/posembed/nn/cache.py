@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from posembed.arguments import ChecksCalls, Float
+from posembed.arguments import ChecksCalls, Float, checked
 from posembed.errors import ArgumentError
+from posembed.settings import Amount
 
 if TYPE_CHECKING:
     from posembed.nn.memory import Memory
@@ -42,6 +43,8 @@ class KeyValueCache(ChecksCalls):
 
     counted = 0
     """The number of tokens at the start whose positions were counted, up to the first call with ``position_ids``."""
+    orders = 0
+    """How often the sequences were reordered."""
     memory: Memory | None = None
     """The Memory that layers with cross-attention attend to, with its keys and values, or None."""
 
@@ -72,7 +75,8 @@ class KeyValueCache(ChecksCalls):
 
     @length.setter
     def length(self, length: int) -> None:
-        if not 0 <= length <= self._read:
+        length = checked("length", length, Amount)
+        if length > self._read:
             raise ArgumentError(
                 f"this cache has read {self._read} tokens; expected a length from 0 to that, got {length}"
             )
@@ -83,10 +87,19 @@ class KeyValueCache(ChecksCalls):
         that have not ended. Rows may repeat. If the next call names a memory, it is that of these rows."""
         index = checked_rows(index, self.keys.size(1))
         with torch.inference_mode(False), torch.no_grad():
-            self._keys, self._values = self.keys[:, index], self.values[:, index]
-            self.of_tokens = {layer: values[index] for layer, values in self.of_tokens.items()}
-            self.position_ids, self.present = (rows_of(each, index) for each in (self.position_ids, self.present))
-            self.memory = None if self.memory is None else self.memory.reordered(index)
+            memory = None if self.memory is None else self.memory.reordered(index)
+            self._keys, self._values = (self._of_rows(kept, 1, index) for kept in (self.keys, self.values))
+            self.of_tokens = {layer: self._of_rows(kept, 0, index) for layer, kept in self.of_tokens.items()}
+            self.position_ids = ids_of(self.position_ids, index)
+            self.present = None if self.present is None else self.present[index]
+        self.memory, self.orders = memory, self.orders + 1
+
+    def _of_rows(self, kept: Tensor, dim: int, index: Tensor) -> Tensor:
+        """Selects rows along a dimension. Copies only the tokens read, in the last dimension but one."""
+        rows = kept[..., : self._read, :].index_select(dim, index)
+        new = kept.new_empty(*rows.shape[:-2], *kept.shape[-2:])
+        new[..., : self._read, :] = rows
+        return new
 
     @property
     def max_len(self) -> int:
@@ -122,6 +135,7 @@ class KeyValueCache(ChecksCalls):
                 f"this cache holds {self.keys.dtype}, and the model computes {k.dtype}; make one with "
                 f"new_cache(..., dtype={k.dtype}), or convert the model"
             )
+        self._read = self.length  # the tokens after these are overwritten
         end = self.length + k.size(-2)
         self.keys[layer, :, :, self.length : end] = k
         self.values[layer, :, :, self.length : end] = v
@@ -141,6 +155,7 @@ class KeyValueCache(ChecksCalls):
                 "the tokens in this cache were read with another encoding; make a new cache with new_cache(batch, "
                 "max_len), and read them again"
             )
+        self._read = self.length
         end = self.length + values.size(1)
         kept[:, self.length : end] = values
         return kept[:, :end]
@@ -154,15 +169,18 @@ class KeyValueCache(ChecksCalls):
 
 def checked_rows(index: Tensor, batch: int) -> Tensor:
     """Returns the index (B',) of rows of a batch as int64. Raises ArgumentError for anything else."""
-    whole = isinstance(index, Tensor) and not (
-        index.dtype == torch.bool or index.is_floating_point() or index.is_complex()
-    )
-    if not whole or index.dim() != 1 or not index.numel() or index.min() < 0 or index.max() >= batch:
-        rows = f"integers (B',), rows from 0 to {batch - 1}; of a mask, pass mask.nonzero().flatten()"
-        raise ArgumentError(f"index: expected {rows}; got {index!r:.80}")
-    return index.long()
+    whole = isinstance(index, Tensor) and not (index.dtype == torch.bool or index.is_floating_point())
+    if not whole or index.is_complex() or index.dim() != 1 or not index.numel():
+        of_mask = "of a mask, pass mask.nonzero().flatten()"
+        raise ArgumentError(f"index: expected integers (B',), the rows to keep; {of_mask}; got {index!r:.80}")
+    index = index.long()
+    least, most = int(index.min()), int(index.max())
+    if least < 0 or most >= batch:
+        raise ArgumentError(f"index: expected rows from 0 to {batch - 1}; got {least if least < 0 else most}")
+    return index
 
 
-def rows_of(tensor: Tensor | None, index: Tensor) -> Tensor | None:
-    """Selects rows of (B, L); a tensor (L,) or (1, L) holds for all rows."""
-    return tensor if tensor is None or tensor.dim() < 2 or tensor.size(0) == 1 else tensor[index]
+def ids_of(position_ids: Tensor | None, index: Tensor) -> Tensor | None:
+    """Selects rows of ids (B, L). Ids (L,) or (1, L) hold for all rows."""
+    shared = position_ids is None or position_ids.dim() < 2 or position_ids.size(0) == 1
+    return position_ids if shared or position_ids is None else position_ids[index]

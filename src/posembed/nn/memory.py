@@ -16,7 +16,7 @@ from posembed.errors import ArgumentError
 from posembed.layers.base import PositionEncoding, overrides
 from posembed.layers.none import NoPosition
 from posembed.nn.attention import Linear, require_fitting
-from posembed.nn.cache import checked_rows, rows_of
+from posembed.nn.cache import checked_rows, ids_of
 from posembed.nn.per_layer import PerLayer
 from posembed.nn.positions import Positions, add_rows
 from posembed.positions.from_layout import text_lengths
@@ -73,7 +73,7 @@ class Memory(ChecksCalls, in_a_pass=True):
     def reordered(self, index: Tensor) -> Memory:
         """Returns the memory of the rows that an index (B',) names, with the keys and values kept of them."""
         index = checked_rows(index, self.x.size(0))
-        ids, mask = (rows_of(each, index) for each in (self.position_ids, self.mask))
+        mask, ids = None if self.mask is None else self.mask[index], ids_of(self.position_ids, index)
         own = Memory(self.x[index], mask=mask, encoding=self.encoding, position_ids=ids)
         own.kept = {layer: (k[index], v[index]) for layer, (k, v) in self.kept.items()}
         return own

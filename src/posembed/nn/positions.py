@@ -90,7 +90,7 @@ class Positions(ChecksCalls, in_a_pass=True):
             if not causal or shifted:
                 raise ArgumentError("a cache needs a causal model and counts earlier tokens itself; omit offset")
             cache.require_room(batch, length)
-            earlier = cache.length
+            earlier, self._orders = cache.length, cache.orders
         self.encoding, self.causal, self.cache = encoding, causal, cache
         self.memory = self._checked_memory(memory, batch)
         self.texts = texts = packed_texts(segment_ids, cu_seqlens, batch, length)
@@ -380,7 +380,8 @@ class Positions(ChecksCalls, in_a_pass=True):
         if not kept.is_same(memory):
             raise ArgumentError(
                 "the tokens in this cache have read another memory, memory_mask, positions or encoding of the memory; "
-                "pass the same ones in each step, or leave them out after the first"
+                "pass the same ones in each step (after cache.reorder, those of its rows), or leave them out after the "
+                "first"
             )
         return kept
 
@@ -440,6 +441,8 @@ class Positions(ChecksCalls, in_a_pass=True):
         if self.cache is None:
             return
         length, layers = self.q_positions.size(-1), self.cache.keys.size(0)
+        if self.cache.orders != self._orders:
+            raise ArgumentError("the cache was reordered during this pass; do so before Positions, or after commit")
         if self._layers_read[0] != layers or self.cache.length + length != self._length:
             raise ArgumentError(
                 f"commit adds the tokens of one pass to the cache once, after all its layers={layers} have read them; "
