@@ -16,8 +16,7 @@ from posembed.checkpoints.proof_inputs import inputs_of
 from posembed.checkpoints.small_copies import copies, undisturbed
 from posembed.checkpoints.sources.configs import models_around
 from posembed.errors import ArgumentError
-from posembed.tables.resize import changed_axes
-from posembed.tables.resize_methods import kernels_of
+from posembed.tables.resize import kernels_between
 
 #: Attention over more patches than this takes minutes and gigabytes on a CPU.
 MOST_ROWS = 10_000
@@ -35,7 +34,7 @@ def own_method(old_model: nn.Module, new_model: nn.Module, target: Target) -> st
     windowed = target.image_size is None and any(axis.relative for axis in axes)
     if table.rows > MOST_ROWS or not axes or windowed or axes[0].name in IN_PART or table.kind == "sinusoidal":
         return ""
-    kernels = kernels_of(changed_axes(table.layout, target.changes[0].layout))
+    kernels = kernels_between(table.layout, target.changes[0].layout)[0]
     for path in models_around(old_model, table.parameter):
         models = [model.get_submodule(path) for model in (old_model, new_model)]
         with undisturbed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import posembed
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
+from posembed.tables import Axis, TableLayout
 from together import together
 
 TABLE = "position_embeddings.weight"
@@ -152,3 +154,137 @@ def test_a_table_beside_relative_positions_is_refused(prefix: str, tmp_path: Pat
     with pytest.raises(CheckpointError, match="relative positions of its length"):
         posembed.resize_checkpoint(tmp_path / "x.safetensors", tmp_path / "out.safetensors", length=64, table=key)
     assert not (tmp_path / "out.safetensors").exists()
+
+
+# --- tables of other names
+
+OTHERS = {"embed.weight": torch.randn(99, 8), "mlp.weight": torch.randn(40, 8), "mlp.bias": torch.randn(40)}
+
+
+@together("key", ["positions.weight", "encoding.weight", "pos.weight", "PE.weight", "W_pos.weight", "spatial_pos"])
+@together("prefix", ["", "module.", "decoder."])
+@together("beside", ["ema", "teacher"])
+def test_a_table_of_any_name_is_resized_if_the_user_names_it(
+    key: str, prefix: str, beside: str, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "x.pt", tmp_path / "out.pt"
+    names, unwrapped = (
+        {other: at + other for other in [*OTHERS, key]} for at in (prefix, prefix.replace("module.", ""))
+    )
+    table, copy = nn.Parameter(torch.randn(42, 8)), torch.randn(42, 8)
+    optimizer = torch.optim.Adam([table])
+    table.square().sum().backward()
+    optimizer.step()
+    model = {names[other]: tensor for other, tensor in {**OTHERS, key: table.detach()}.items()}
+    torch.save(
+        {
+            "model": model,
+            beside: {unwrapped[other]: tensor for other, tensor in {**OTHERS, key: copy}.items()},
+            "longer": {unwrapped[other]: tensor for other, tensor in {**OTHERS, key: torch.randn(99, 8)}.items()},
+            "optimizer": optimizer.state_dict(),
+            "max_len": 40,
+        },
+        path,
+    )
+    with pytest.raises(
+        CheckpointError, match=re.escape(f"found {names[key]} (it may be a table by its name and shape")
+    ):
+        posembed.resize_checkpoint(path, out, length=64)
+    posembed.resize_checkpoint(path, out, length=64, table=names[key], reserved=2)
+    written = torch.load(out)
+    assert written["max_len"] == 64
+    assert written["optimizer"]["state"][0]["exp_avg"].shape == (66, 8)
+    assert written["longer"][unwrapped[key]].shape == (99, 8)
+    for tensors, old, at in ((written["model"], table.detach(), names), (written[beside], copy, unwrapped)):
+        assert torch.equal(tensors[at[key]][:42], old)
+        assert len(tensors[at[key]]) == 66
+        assert all(torch.equal(tensors[at[other]], OTHERS[other]) for other in OTHERS)
+
+
+@together("key", ["wte.weight", "pos_proj.weight", "rel_pos.weight", "mlp.weight", "tokens.weight"])
+def test_a_tensor_that_is_no_table_is_refused_even_if_the_user_names_it(key: str, tmp_path: Path) -> None:
+    torch.save(OTHERS | {key: torch.randn(42, 8)}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=re.escape(f"--table {key}: not a position table of this checkpoint; no")):
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=key)
+
+
+def test_a_name_counts_only_in_its_own_call(tmp_path: Path) -> None:
+    torch.save(OTHERS | {"rows.weight": torch.randn(42, 8)}, tmp_path / "x.pt")
+    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table="rows.weight")
+    assert not posembed.inspect_checkpoint(tmp_path / "x.pt").tables
+
+
+def test_advice_asks_whether_a_tensor_is_the_table(tmp_path: Path) -> None:
+    torch.save(OTHERS | {"positions.weight": torch.randn(42, 8)}, tmp_path / "x.pt")
+    with pytest.raises(ArgumentError, match=r"whether positions\.weight of .* give --table 42 instead"):
+        posembed.advise(checkpoint=tmp_path / "x.pt")
+
+
+# --- images
+
+
+OF_IMAGES = {"to_patch_embedding.2.weight": torch.randn(8, 192), "mlp_head.weight": torch.randn(10, 8)}
+
+
+@together("token", ["cls_token", ""])
+@together("prefix", ["", "vit."])
+def test_a_table_without_a_batch_dimension_is_a_grid_beside_patches(token: str, prefix: str, tmp_path: Path) -> None:
+    others = {**OF_IMAGES, **({token: torch.randn(8)} if token else {})}
+    table = torch.randn(64 + len(token[:1]), 8)
+    torch.save({prefix + key: each for key, each in {**others, "pos_embedding": table}.items()}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match="pass --image-size or --grid"):
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=128)
+    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", grid=(16, 16))
+    layout = TableLayout(prefix=len(token[:1]), grid=(8, 8))
+    expected = posembed.resize_table(table, grid=(16, 16), layout=layout)
+    assert torch.equal(torch.load(tmp_path / "out.pt")[f"{prefix}pos_embedding"], expected)
+
+
+def test_a_class_token_of_a_text_makes_no_grid(tmp_path: Path) -> None:
+    tensors = {"tok_emb.weight": torch.randn(99, 8), "cls_token": torch.randn(8), "pos_emb.weight": torch.randn(64, 8)}
+    torch.save(tensors, tmp_path / "x.pt")
+    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=128)
+    assert torch.equal(torch.load(tmp_path / "out.pt")["pos_emb.weight"][:64], tensors["pos_emb.weight"])
+
+
+@together("method", [None, "bilinear", "cubic", "nearest"])
+@together("frames", [None, 3, 8])
+@together("grid", [None, (8, 9)])
+def test_a_stated_grid_of_three_axes_needs_no_convolution(
+    method: str | None, frames: int | None, grid: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    size: dict[str, Any] = {name: each for name, each in {"frames": frames, "grid": grid}.items() if each is not None}
+    if not size or (method == "bilinear" and not grid) or (method == "cubic" and not frames):
+        return
+    table, layout = torch.randn(1, 210, 8), TableLayout(axes=(Axis("time", 5), Axis("height", 6), Axis("width", 7)))
+    torch.save({"vit.pos_embed": table, **{f"vit.{key}": each for key, each in OF_IMAGES.items()}}, tmp_path / "x.pt")
+    resized = posembed.resize_checkpoint(
+        tmp_path / "x.pt", tmp_path / "out.pt", **size, old_grid=(5, 6, 7), method=method, overwrite=True
+    )
+    sizes = {
+        **({"time": frames} if frames else {}),
+        **(dict(zip(("height", "width"), grid, strict=True)) if grid else {}),
+    }
+    used = [*(["time"] if frames else []), *(["grid"] if grid else [])]
+    default = {"time": "linear", "grid": "bicubic-antialias"}
+    own = {"time": ("cubic", "nearest"), "grid": ("bilinear", "nearest")}
+    names = dict.fromkeys(method if method in own[each] else default[each] for each in used)
+    assert resized.edit.tables[0].how == " and ".join(names)
+    expected = posembed.resize_table(table, sizes=sizes, layout=layout, method=method)
+    assert torch.equal(torch.load(tmp_path / "out.pt")["vit.pos_embed"], expected)
+
+
+def test_sizes_of_training_texts_are_named(tmp_path: Path) -> None:
+    args = argparse.Namespace(tokens_per_sample=40, max_positions=40, train_crop_size=40)
+    torch.save({"args": args, "model": OTHERS | {"pos_embed.weight": torch.randn(40, 8)}}, tmp_path / "x.pt")
+    resized = posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=20)
+    assert resized.beside.remarks == (
+        "args.tokens_per_sample: looks like a setting of the old size, and stays as it is",
+    )
+
+
+@together("name", ["x.pt", "x.pyth", "x.safetensors"])
+def test_a_pointer_of_git_lfs_is_no_broken_file(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 12\n")
+    with pytest.raises(CheckpointError, match="git lfs pull"):
+        posembed.inspect_checkpoint(tmp_path / name)

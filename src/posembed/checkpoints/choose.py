@@ -233,8 +233,9 @@ def on_grid(table: PositionTable, grid: Size) -> TableSize:
 
 def as_value(table: PositionTable, field: ConfigField, sizes: Mapping[str, int]) -> int | list[int]:
     """Returns the value of a config field, as JSON, that gives the axes of a table the given sizes."""
-    own = [(sizes[axis.name], cells) for axis, cells in zip(table.layout.axes, table.cells, strict=True)]
-    own = sorted((each for each in own if each[1].field == field), key=lambda each: each[1].side)
+    pairs = zip(table.layout.axes, table.cells, strict=True)
+    own = [(sizes[axis.name], cells) for axis, cells in pairs if cells.field == field]
+    own = sorted(own, key=lambda each: each[1].side)
     equal = len({size for size, _ in own}) == 1
     if not equal and own[0][1].area:
         raise ArgumentError(f"{table.key}: {field} gives a square grid; got {' x '.join(map(str, sizes.values()))}")
@@ -324,9 +325,7 @@ IMAGE = Option("--image-size or --grid (image_size=..., grid=...)", "size", "a g
 WINDOW = Option("--window (window=...)", "window", "differences in a window", (*IMAGE_AXES, *TEXT_AXES), window=True)
 FRAMES = Option("--frames (frames=...)", "number of frames", "frames of a video or a sound", ("time",))
 QUERIES = Option("--queries (queries=...)", "number of queries", "object queries", ("query",))
-POSITIONS = Option(
-    "--length (length=...)", "length", "positions along one axis", ("coordinate", "frequency", "number", "distance")
-)
+POSITIONS = Option("--length (length=...)", "length", "positions along one axis", ("coordinate", "number", "distance"))
 OPTIONS = (TEXT, IMAGE, WINDOW, FRAMES, QUERIES, POSITIONS)
 
 

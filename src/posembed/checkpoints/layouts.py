@@ -32,10 +32,10 @@ from posembed.checkpoints.position_tables import (
 from posembed.checkpoints.proof import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
 from posembed.checkpoints.sources.model_types import is_typed
-from posembed.modelfiles.safetensors import dtype_name, values_of
+from posembed.modelfiles.safetensors import AnyTensor, dtype_name, values_of
 from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout
-from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
+from posembed.tables.modules import NAMED_LIKE_TOKENS, NOT_A_TABLE, is_layer, is_table_name, parent, shown_layout
 from posembed.tables.usual_configs import is_ordinary
 
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
@@ -51,6 +51,7 @@ LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(^|\.)cls$")  # names of tensors
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
+BESIDE_IMAGES = re.compile(r"(cls|class|dist|mask)_token$|(to_)?patch_emb")  # in the module of a table
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 LEAST_PATCH = 4  # pixels
 OF_PATCHES = re.compile(r"(^|[._])patch")
@@ -319,20 +320,35 @@ def guessed_tables(config: Config, tensors: Tensors) -> Iterator[FoundTable]:
     """Yields tables that are guessed from names and shapes alone. The doubt of each table states this."""
     others = any(is_table_name(key) and len(each.shape) > 1 and each.shape[-2] > 1 for key, each in tensors.items())
     for key, tensor in tensors.items():
-        shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
-        is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
-        is_alone = is_matrix and (shape[-2] > 1 or not others)  # columns (N, 1, D) count only if nothing else is found
-        if is_table_name(key) and is_alone and dtype_name(tensor).startswith(("F", "BF")):
+        is_alone = tensor.shape[-2:-1] > (1,) or not others  # columns (N, 1, D) count only if nothing else is found
+        if is_table_name(key) and is_alone and has_rows(tensor):
             guess = guessed(found_tensor(tensors, key), config, tensors)
             untyped = config and guess.doubt == A_GUESS and not is_typed(config)
             yield replace(guess, doubt=NO_TYPE) if untyped else guess
 
 
+def has_rows(tensor: AnyTensor) -> bool:
+    shape = tuple(tensor.shape)  # (N, D), (1, N, D) or (N, 1, D)
+    is_matrix = len(shape) in (2, 3) and shape[-1] > 1 and sum(size > 1 for size in shape) == 2
+    return is_matrix and dtype_name(tensor).startswith(("F", "BF"))
+
+
+def may_be_table(key: str, tensors: Tensors) -> bool:
+    """Whether a tensor of any name is a table if the user says so: it has rows, it is not the weight of a layer with a
+    bias, and its own name is not that of tokens, differences or layers."""
+    own = ".".join(key.split(".")[-2:])
+    named = NOT_A_TABLE.search(own) or NAMED_LIKE_TOKENS.search(own)
+    return not named and f"{key.removesuffix('.weight')}.bias" not in tensors and has_rows(tensors[key])
+
+
 def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
     """Guesses whether rows are positions in a line or cells of a grid. (1, N, D) is a grid in models of images, and a
-    line in models of texts."""
+    line in models of texts. (N, D) is a line, unless a class token or patches of an image are beside it."""
     *lead, rows, _ = table.shape
-    if rows == 1 or not (lead or IN_IMAGE_MODEL.search(table.key)):
+    inside = parent(table.key)
+    beside = [key.removeprefix(inside).lstrip(".") for key in tensors if key.startswith(inside)]
+    of_image = any(map(BESIDE_IMAGES.match, beside)) and not any(OF_TEXTS.match(key) for key in beside)
+    if rows == 1 or not (lead or of_image or IN_IMAGE_MODEL.search(table.key)):
         return guessed_line(table, config, tensors)
     grid, line, above = guessed_grid(table), guessed_line(table, config, tensors), table.key
     while above:  # what is nearest to the table decides

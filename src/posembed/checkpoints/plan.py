@@ -50,8 +50,8 @@ from posembed.checkpoints.sources.configs import build_on_meta, config_object, s
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, dtype_name, values_of
 from posembed.tables.layout import are_sides
-from posembed.tables.resize import changed_axes, leading_rows_kept, takes
-from posembed.tables.resize_methods import TEXT, kernels_of, resample_patches
+from posembed.tables.resize import kernels_between, leading_rows_kept, takes
+from posembed.tables.resize_methods import TEXT, resample_patches
 from posembed.words import listed
 
 BOTH = frozenset({"encoder", "decoder"})
@@ -320,18 +320,14 @@ def changed_table(tensors: Tensors, change: TableSize, method: str | None) -> Ta
     if after > before:  # rows that already were may stay; ``posembed inspect`` reports them
         damage = f"{before} of its rows hold NaN or infinity, and {after} would after the resize"
         raise CheckpointError(f"{table.key}: {damage}; repair the table, or pass another --method (method=...)")
-    # By default, a shorter line is truncated.
-    default = (
-        "the same rows"
-        if layout == table.layout and layout.axes
-        else kernels_of(changed_axes(table.layout, layout)).default
-        if layout.axes
-        else "truncate"
-        if length < table.length
-        else TEXT.default
-    )
+    if layout == table.layout and layout.axes:
+        how = method or "the same rows"
+    elif layout.axes:
+        how = " and ".join(dict.fromkeys(each.chosen(method) for each in kernels_between(table.layout, layout)))
+    else:  # by default, a shorter line is truncated
+        how = method or ("truncate" if length < table.length else TEXT.default)
     leading = not are_sides(layout.axes)
-    return TableChange(table.key, old, new, method or default, kept=kept(table, change, old, new), leading=leading)
+    return TableChange(table.key, old, new, how, kept=kept(table, change, old, new), leading=leading)
 
 
 def kept(table: PositionTable, change: TableSize, old: Tensor, new: Tensor) -> int:

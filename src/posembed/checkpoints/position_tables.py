@@ -67,10 +67,12 @@ def tiled_sizes(config: Config, old: Size, new: Size) -> Iterator[tuple[FieldPat
 
 @dataclass(frozen=True)
 class ConfigField:
-    """A config field that gives a length or an image size."""
+    """A config field that gives a length or an image size. stated: whether the files hold it; otherwise its name and
+    its value are inferred from the shapes of tensors."""
 
     path: FieldPath
     value: int | Size
+    stated: bool = field(default=True, compare=False)
 
     def __str__(self) -> str:
         return ".".join(self.path)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
+from posembed.checkpoints.layouts import may_be_table
 from posembed.checkpoints.native.beside import Beside, changes_beside
 from posembed.checkpoints.native.files import AS_FOUND, Rows, tables_in
 from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
@@ -27,7 +28,9 @@ from posembed.modelfiles.folders import RECORD, other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
+from posembed.modelfiles.training_files import unwrapped
 from posembed.settings import Amount
+from posembed.tables.modules import known_as_table
 
 MODEL_CARD = "README.md"
 NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new length before you rely on it."
@@ -185,8 +188,11 @@ def plan_resize(
             found = tables_in(file, tensors, rows, on_grid=on_grid, named=how["table"] or "")
             return plan_edit(None, tensors, size, **how, found=found)
 
-        edit = plan(checkpoint.tensors)
-        beside = changes_beside(file, size, edit, plan, optimizer if whole else None, keep)
+        named = how["table"] or ""
+        given = named in checkpoint.tensors and may_be_table(named, checkpoint.tensors)
+        with known_as_table(unwrapped(named) if given else ""):
+            edit = plan(checkpoint.tensors)
+            beside = changes_beside(file, size, edit, plan, optimizer if whole else None, keep)
         left_out |= beside.dropped
     else:
         edit = plan_edit(checkpoint.config, checkpoint.tensors, size, **how)
@@ -253,7 +259,7 @@ def new_record(source: str, edit: Edit, settings: tuple[Setting, ...]) -> dict[s
         "time": int(time.time()) // 2 * 2,
         "from": before,
         "to": after,
-        "config_field": None if edit.target.field is None else str(edit.target.field),
+        "config_field": str(edit.target.field) if edit.target.field and edit.target.field.stated else None,
         "versions": versions,
         "tensors": [
             {

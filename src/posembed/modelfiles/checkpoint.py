@@ -32,7 +32,7 @@ from posembed.modelfiles.folders import (
     weights_path,
 )
 from posembed.modelfiles.json_files import json_text, read_json
-from posembed.modelfiles.raw_files import FileState, file_state, read_record, reading
+from posembed.modelfiles.raw_files import FileState, file_state, open_file, read_record, reading
 from posembed.modelfiles.safetensors import AnyTensor, read_header
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 SECONDS_TO_ANSWER = 10
+OF_LFS = b"version https://git-lfs"
 
 OTHER_FORMATS = {
     ".npz": "an archive of numpy, as big_vision writes it; load it with timm, and save that model's state_dict",
@@ -177,6 +178,9 @@ def path_here(source: str | Path) -> Path | None:
 
 def open_weights(path: Path) -> WeightFile:
     state = file_state(path)
+    with open_file(path) as file:
+        if file.read(len(OF_LFS)) == OF_LFS:
+            raise CheckpointError(f"{path}: a pointer of Git LFS, which stands for the file; run git lfs pull there")
     if path.suffix in PICKLES or (path.suffix == ".partial" and zipfile.is_zipfile(path)):
         from posembed.modelfiles.pickles import read_pickle  # imports torch, which safetensors do not need
 

@@ -19,7 +19,7 @@ from posembed.modelfiles.raw_files import reading
 if TYPE_CHECKING:
     from posembed.modelfiles.checkpoint import Checkpoint
 
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".tar")
+PICKLES = (".bin", ".pt", ".pth", ".pyth", ".ckpt", ".tar")
 RECORD = "posembed.json"
 """The name of the record of resizes and fine-tunings, in a folder or in an archive of torch.save."""
 

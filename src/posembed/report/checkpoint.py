@@ -62,7 +62,7 @@ def facts(report: TableReport, group: Sequence[TableReport] = ()) -> list[tuple[
     if isinstance(table, PositionTable) and table.layout.axes and not table.layout.grid:
         lines[1:2] = [("axes", axes_in_words(table.layout.axes))]
     fields = table.fields if isinstance(table, PositionTable) else filter(None, (table.field,))
-    if values := ", ".join(f"{field} = {field.value}" for field in fields):
+    if values := ", ".join(f"{field} = {field.value}" for field in fields if field.stated):
         lines.append(("config field", values))
     alike_keys = {each.table.key for each in group}
     if others := by_layer(key for key in report.dependents if key not in alike_keys):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,11 +23,25 @@ NAMED_LIKE_TOKENS = re.compile(r"tok|word|vocab|wte|embed_in|shared|char|types?\
 POSITION_IDS = re.compile(r"^pos(ition)?(s|_ids)$")
 OF_A_LAYER = re.compile(r"torch\.nn\.(?!modules\.(module|container|sparse)$)")  # sparse has nn.Embedding
 MOST_LISTED = 12
+GIVEN: ContextVar[str] = ContextVar("GIVEN", default="")
+"""The key that the user says is a table's, in ``known_as_table``."""
 
 
 def is_table_name(key: str) -> bool:
     """Returns whether a tensor is named like a position table: ``position_embeddings.weight``, ``pe``, ..."""
+    if (given := GIVEN.get()) and f".{key}".endswith(f".{given}"):
+        return True
     return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
+
+
+@contextmanager
+def known_as_table(key: str) -> Iterator[None]:
+    """Lets ``is_table_name`` accept a key, and its copies with something before it, such as ``ema.``."""
+    token = GIVEN.set(key)
+    try:
+        yield
+    finally:
+        GIVEN.reset(token)
 
 
 def table_key(

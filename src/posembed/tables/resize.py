@@ -53,7 +53,8 @@ def resize_table(
             grid ("bicubic-antialias"), ``DIFFERENCE_GRID_METHODS`` for differences of height and width ("bicubic"),
             ``LIMITED_METHODS`` for differences clipped at a maximum ("extend"), ``DIFFERENCE_METHODS`` for differences
             along one axis ("linear"), and ``LINE_METHODS`` for any other axis ("linear"). The axes "distance",
-            "bucket" and "query" have their own methods, and the default for "number" is "tile".
+            "bucket" and "query" have their own methods, and the default for "number" is "tile". If several axes change,
+            those without a method of this name get their default.
         layout: the roles of the rows of ``table``, with its current grid or axes.
 
     Returns:
@@ -90,22 +91,19 @@ def resize_table(
     new = new_layout(layout, len(positions), length=length, grid=grid, sizes=sizes)
     wide = rows.dtype == torch.float64
     cells = (positions if wide else positions.to(torch.float32)).unflatten(0, layout.shape or (len(positions),))
-    used = False
-    for group in groups(layout.axes) or [slice(0, 1)]:
-        kernels = kernels_of(layout.axes[group])
-        here: tuple[Any, ...] = new.shape[group] or (length,)
-        names_it = method in kernels.methods or callable(method)
-        used |= names_it
-        if layout.axes[group] != new.axes[group] if layout.axes else cells.shape[group] != here:
-            if method is not None and not names_it:
-                raise unknown_method(method, kernels)
-            resize: Any = method if callable(method) else kernels.methods[method or kernels.default]
-            if are_sides(layout.axes):
-                cells = on_both_sides(cells, layout.axes, new.axes, resize)
-            else:
-                cells = along(cells, group, resize, here)
-    if method is not None and not used:
-        raise unknown_method(method, kernels)
+    parts = [(group, kernels_of(layout.axes[group])) for group in groups(layout.axes) or [slice(0, 1)]]
+    sized: list[tuple[slice, Kernels, tuple[Any, ...]]]
+    sized = [(group, kernels, new.shape[group] or (length,)) for group, kernels in parts]
+    changed = [each for each in sized if cells.shape[each[0]] != each[2]]
+    choices = [kernels for _, kernels, _ in changed or sized]
+    if method is not None and not callable(method) and not any(method in each.methods for each in choices):
+        raise unknown_method(method, choices[0])
+    for group, kernels, size in changed:
+        resize: Any = method if callable(method) else kernels.methods[kernels.chosen(method)]
+        if are_sides(layout.axes):
+            cells = on_both_sides(cells, layout.axes, new.axes, resize)
+        else:
+            cells = along(cells, group, resize, size)
     positions = cells.flatten(0, -2).to(rows.dtype)
     return new.stored(torch.cat([front, positions, tail]), like=table)
 
@@ -138,15 +136,16 @@ def new_layout(
     return layout.resized({name: checked(name, size, Count) for name, size in (sizes or {}).items()})
 
 
-def changed_axes(old: TableLayout, new: TableLayout) -> tuple[Axis, ...]:
-    """Returns the first group of axes that are resized together and have another size in the new layout."""
-    changed = (group for group in groups(old.axes) if old.axes[group] != new.axes[group])
-    return old.axes[next(changed, slice(0, 0))]
+def kernels_between(old: TableLayout, new: TableLayout) -> list[Kernels]:
+    """Returns the methods for each group of axes that are resized together and have another size in the new layout;
+    those for text if there is none."""
+    changed = [old.axes[group] for group in groups(old.axes) if old.axes[group] != new.axes[group]]
+    return [kernels_of(axes) for axes in changed or [()]]
 
 
 def takes(old: TableLayout, new: TableLayout, method: str | None) -> bool:
     """Returns whether ``method`` names a method that resizes a table from the old layout to the new one."""
-    return method in kernels_of(changed_axes(old, new)).methods
+    return any(method in kernels.methods for kernels in kernels_between(old, new))
 
 
 def along(cells: Tensor, group: slice, resize: Method, size: tuple[int, ...]) -> Tensor:

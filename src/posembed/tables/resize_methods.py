@@ -320,6 +320,10 @@ class Kernels:
     default: str
     what: str
 
+    def chosen(self, method: str | None) -> str:
+        """Returns the method if it is one of these, and the default otherwise."""
+        return method if method is not None and method in self.methods else self.default
+
 
 TEXT = Kernels(TEXT_METHODS, "tile", "positions in a line")
 GRID = Kernels(GRID_METHODS, "bicubic-antialias", "a grid")

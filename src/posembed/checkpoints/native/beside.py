@@ -140,7 +140,8 @@ def changes_beside(
     for change in edit.target.changes:
         steps = [cells.stride for cells in change.table.cells if cells.field in frames]
         projection = projection_beside(change.table.key, file.tensors) if steps == [1] else None
-        if projection and file.tensors[projection].shape[2:-2] not in ((), (1,)):
+        deep = projection and file.tensors[projection].shape[2:-2] not in ((), (1,))
+        if deep or (steps == [1] and not projection and len(change.table.cells) > 1):
             remarks.append(FRAMES.format(change.table.key))
     left_out = {joined((*above, FLAT.sub(r"\1", str(last)))): why for (*above, last), why in dropped.items()}
     return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))

@@ -24,6 +24,7 @@ from posembed.checkpoints.layouts import (
     LINE_OR_GRID,
     found_tensor,
     guessed_grid,
+    may_be_table,
     projection_beside,
 )
 from posembed.checkpoints.native.sizes import AXES, LINES, field_of, kind_of, nearness, pads, plain, sides, sizes_in
@@ -50,6 +51,10 @@ INTERPOLATED = (
     "SAM 2 interpolates pos_embed to each image and repeats pos_embed_window, so it needs no resize; give its config "
     "the new image_size"
 )
+MAY_BE_NAMED = "it may be a table by its name and shape; if it is, a resize takes it with --table (table=...)"
+SPEAKS_OF_POSITIONS = re.compile(
+    r"(?i)(?<![a-z])(pos|pe)(?![a-z])|position|(?<![a-z])encodings?\.weight$|time_?steps?(?![a-z])"
+)
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
@@ -73,6 +78,9 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     sizes = dict(sorted(sizes_in(file).items(), key=lambda size: -nearness(size[0], named)))
     by_key = {table.key: in_line_or_grid(table, sizes, on_grid, tensors) for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
+    if not by_key:
+        may_be = (key for key in tensors if SPEAKS_OF_POSITIONS.search(key) and may_be_table(key, tensors))
+        by_key = {key: found_tensor(tensors, key).doubted(MAY_BE_NAMED) for key in may_be}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
         by_key |= on_given_grid(by_key, rows)
@@ -144,7 +152,7 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, Fou
         raise CheckpointError(f"{key}: has {tables[key].rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
     layout = TableLayout(prefix=min(fits, default=0), axes=tuple(map(Axis, AXES[-len(grid) :], grid)), tail=tail)
     fitting = (tables[key] for key, front in fronts.items() if front == layout.prefix)
-    return {table.key: table.read_by(layout, doubt=table.doubt or A_GUESS) for table in fitting}
+    return {table.key: table.read_by(layout, doubt=table.doubt if table.fixed else A_GUESS) for table in fitting}
 
 
 # --- tables along axes ------------------------------------------------------------------------------------------------
@@ -278,7 +286,10 @@ def with_cells(
     if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
         counts = [int(value) for place, value in sizes.items() if kind_of(place) == "num_queries"]
         count = next((each for each in counts if table.rows % each == 0), table.rows)
-        query, group = field_of("num_queries", (count,), sizes), ConfigField(("group_detr",), table.rows // count)
+        query, group = (
+            field_of("num_queries", (count,), sizes),
+            ConfigField(("group_detr",), table.rows // count, stated=False),
+        )
         layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
         found = replace(table, found_by="settings", doubt="") if count in counts else table
         return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
@@ -297,6 +308,10 @@ def with_cells(
             strides = {name: Fraction(one, grid[name]) for name, one in zip(grid, window, strict=True)}
         else:
             grid = spanned[0]
+    if patch is None and "time" in grid and len(grid) == len(AXES):  # stated by the user; patches of unknown size
+        depth, image = field_of("num_frames", (grid["time"],), sizes), (grid["height"], grid["width"])
+        of_image = field_of("grid_size", image, sizes)
+        return replace(table, cells=(Cells(depth), Cells(of_image), Cells(of_image, 1)))
     if patch is None and not window and set(grid) != {"time"}:
         return table
     image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)

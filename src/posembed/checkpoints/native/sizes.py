@@ -45,6 +45,8 @@ NO_LENGTH = re.compile(
     r"hop|^win_|word|pred|queue|dataset|label|valid|epoch|(^|_)weights?(_|$)|_per_s(ec|$)|(^|_)(avg|mean|acc)(_|$)"
 )
 """Matches names of lengths that say nothing about a table."""
+OF_TRAINING = re.compile(r"tokens_per_sample|(?P<image>crop|resize)")
+"""Matches names of lengths and image sizes of training texts and images, which never change with a table."""
 OF_STATES = re.compile(
     r"(lr_)?sched\w*|((train|val|data)_?)?(loader|sampler)s?(_states?)?|metrics?|results?|loops|callbacks|counts?|"
     r"((np|numpy|torch|cuda|python|py)_?)?(rng|random)(_?states?)?"
@@ -140,8 +142,9 @@ def plain(value: Any) -> Any:
 def field_of(name: str, size: tuple[int, ...], sizes: Mapping[Any, Any]) -> ConfigField:
     """Returns the setting of the kind ``name`` that holds a size. If no setting does, ``name`` itself stands for it."""
     both = size[0], size[-1]
-    fits = (place for place, value in sizes.items() if kind_of(place) == name and sides(value) == both)
-    return ConfigField(tuple(map(str, next(fits, (name,)))), both[0] if both[0] == both[1] else both)
+    fits = [place for place, value in sizes.items() if kind_of(place) == name and sides(value) == both]
+    value = both[0] if both[0] == both[1] else both
+    return ConfigField(tuple(map(str, fits[0] if fits else (name,))), value, stated=bool(fits))
 
 
 def sides(value: Any) -> Size | None:
@@ -203,7 +206,8 @@ def new_sizes(edit: Edit) -> tuple[dict[int, int], dict[tuple[str, Any], tuple[i
 
 def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     """Yields the places of settings with the old size in a form that is not updated, such as "224x224", of the number
-    of rows of a grid, and of image sizes whose new value is not known. Settings that change may be among them."""
+    of rows of a grid, of training texts and images, and of image sizes whose new value is not known. Settings that
+    change may be among them."""
     changed, image = new_sizes(edit)[1], edit.target.image_size
     old = {frames[0] for kind, frames in changed if kind == "num_frames"}
     old |= {size for change in edit.target.changes for size in (change.table.rows, change.table.length)}
@@ -211,16 +215,18 @@ def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     kinds = {(kind, len(each or ())) for kind, each in changed}
     of_grid = ("grid_size", 2) in kinds and ("image_size", 2) not in kinds
     for place, value in nodes(tree.root, without=is_vocabulary):
-        if not may_be_size(place) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
+        may_be, of_training = may_be_size(place), sides(value) and OF_TRAINING.search(name_of(place))
+        if not (may_be or of_training) or (isinstance(value, Tensor) and value.numel() > FEW_NUMBERS):
             continue
-        kind, text = kind_of(place), str(value.tolist() if isinstance(value, Tensor) else value)
+        kind = "image_size" if of_training and of_training["image"] else kind_of(place)
+        text = str(value.tolist() if isinstance(value, Tensor) else value)
         numbers = {float(each) for each in re.findall(r"\d+(?:\.\d+)?", text)} if len(text) < LONGEST_SIZE else set()
         plainly = kind in LINES and len(numbers) == 1 and re.fullmatch(r"[\d.,()[\] ]+", text)
         if plainly and numbers <= old and (numbers.isdisjoint(others) or nearer(place, edit) >= 0):
             yield place
         unknown = kind == "image_size" and of_grid and (image is None or image[0] != image[1])
         same = any(kind == other and numbers >= {*each} for other, each in changed if each)
-        if unknown if sides(value) else same:
+        if unknown if sides(value) and may_be else same:
             yield place
 
 

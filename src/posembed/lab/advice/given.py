@@ -76,6 +76,12 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     ]
     fitting = [each for each in learned if (each[0].layout.grid is None) == (grid is None)] or learned
     if not fitting:
+        for each in (each.table for each in report.tables):
+            if each.found_by == "name" and not isinstance(each, PositionTable) and not each.fixed:
+                raise ArgumentError(
+                    f"it is not known whether {each.key} of {checkpoint} is a table of positions ({each.doubt}). If it "
+                    f"is, give --table {each.rows} instead of --checkpoint"
+                )
         _, fed = limits_of(checkpoint)
         turns = rotates(checkpoint) is not False
         return Existing(None, source=str(checkpoint), kind=report.kind, fed=fed, rotates=turns)
