@@ -288,3 +288,15 @@ def test_a_pointer_of_git_lfs_is_no_broken_file(name: str, tmp_path: Path) -> No
     (tmp_path / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0a\nsize 12\n")
     with pytest.raises(CheckpointError, match="git lfs pull"):
         posembed.inspect_checkpoint(tmp_path / name)
+
+
+def test_a_named_table_with_a_stated_layout_is_a_line_if_a_length_is_asked_for(tmp_path: Path) -> None:
+    """As in Decision Transformer, with rows for each step of a game beside an encoder of images."""
+    table, beside = torch.randn(1, 65, 8), {"state_encoder.0.weight": torch.randn(8, 4, 8, 8)}
+    torch.save({"pos_emb": table[:, :50], "global_pos_emb": table, **beside}, tmp_path / "x.pt")
+    for key, rows in {"pos_emb": 50, "global_pos_emb": 65}.items():
+        out = tmp_path / f"{key}.pt"
+        with pytest.raises(CheckpointError):
+            posembed.resize_checkpoint(tmp_path / "x.pt", out, length=80, table=key)
+        posembed.resize_checkpoint(tmp_path / "x.pt", out, length=80, table=key, reserved=0)
+        assert torch.equal(torch.load(out)[key], posembed.resize_table(table[:, :rows], length=80))

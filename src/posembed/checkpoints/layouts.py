@@ -387,7 +387,8 @@ def guessed_grid(table: FoundTable) -> FoundTable:
         if side > 1 and side * side == table.rows - prefix:
             return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
     return table.doubted(
-        "the grid of its rows is unknown, and their number is not a square; in one file, --old-grid says it"
+        "the grid of its rows is unknown, and their number is not a square; in one file, --old-grid says it, or "
+        "--reserved 0, with --length, that they are positions in a line"
     )
 
 

@@ -84,6 +84,8 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
         by_key |= on_given_grid(by_key, rows)
+    if on_grid is False and rows.reserved is not None and named in by_key and in_rows(by_key[named]):
+        by_key[named] = by_key[named].read_by(TableLayout(), doubt=A_GUESS)
     tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
