@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import posembed
-from posembed.errors import ArgumentError, CheckpointError
+from posembed.errors import CheckpointError
 from posembed.tables import Axis, TableLayout
 from together import together
 
@@ -214,10 +215,34 @@ def test_a_name_counts_only_in_its_own_call(tmp_path: Path) -> None:
     assert not posembed.inspect_checkpoint(tmp_path / "x.pt").tables
 
 
-def test_advice_asks_whether_a_tensor_is_the_table(tmp_path: Path) -> None:
-    torch.save(OTHERS | {"positions.weight": torch.randn(42, 8)}, tmp_path / "x.pt")
-    with pytest.raises(ArgumentError, match=r"whether positions\.weight of .* give --table 42 instead"):
-        posembed.advise(checkpoint=tmp_path / "x.pt")
+@together("key", ["e.0.self_attn.linear_pos.weight", "pos_ffn.w1.weight", "attn.pos_key.weight", "position.weight"])
+def test_layers_with_such_names_are_not_proposed_as_tables(key: str, tmp_path: Path) -> None:
+    torch.save(OTHERS | {key: torch.randn(8, 8)}, tmp_path / "x.pt")  # as in conformers, without a bias
+    assert not posembed.inspect_checkpoint(tmp_path / "x.pt").tables
+
+
+@together("before", ["net._orig_mod.", "online_model.", ""])
+def test_other_tensors_of_the_name_are_told(before: str, tmp_path: Path) -> None:
+    """Copies are known by the names around them, in their own entry; these stay."""
+    others = {f"ema_model.{name}": torch.randn(64, 8) for name in ("frames.weight", "other.weight")}
+    model = {f"{before}frames.weight": torch.randn(64, 8), f"{before}q.weight": torch.randn(9, 9), **others}
+    torch.save({"state_dict": model, "max_len": 64}, tmp_path / "x.pt")
+    resize = partial(posembed.resize_checkpoint, tmp_path / "x.pt", tmp_path / "out.pt", length=96)
+    with pytest.raises(CheckpointError, match=r"for the latter$"):
+        resize(table=f"{before}frames.weight")
+    said = resize(table=f"{before}frames.weight", keep=["max_len"]).beside.remarks
+    assert said == ("state_dict.ema_model.frames.weight: looks like a table of the old size, and stays as it is",)
+
+
+def test_equal_tables_of_safetensors_are_tied_whatever_their_name(tmp_path: Path) -> None:
+    table = torch.randn(42, 8)
+    save_file(
+        {"a.rows.weight": table, "b.rows.weight": table.clone(), "c.weight": table + 1}, tmp_path / "x.safetensors"
+    )
+    posembed.resize_checkpoint(
+        tmp_path / "x.safetensors", tmp_path / "out.safetensors", length=64, table="a.rows.weight"
+    )
+    assert [len(each) for each in load_file(tmp_path / "out.safetensors").values()] == [64, 64, 42]
 
 
 # --- images
@@ -232,19 +257,22 @@ def test_a_table_without_a_batch_dimension_is_a_grid_beside_patches(token: str, 
     others = {**OF_IMAGES, **({token: torch.randn(8)} if token else {})}
     table = torch.randn(64 + len(token[:1]), 8)
     torch.save({prefix + key: each for key, each in {**others, "pos_embedding": table}.items()}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match="pass --image-size or --grid"):
-        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=128)
+    in_line = posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "line.pt", length=128, dry_run=True)
+    assert in_line.beside.remarks[0].endswith("if its rows are the cells of a grid, pass --grid, not --length")
     posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", grid=(16, 16))
     layout = TableLayout(prefix=len(token[:1]), grid=(8, 8))
     expected = posembed.resize_table(table, grid=(16, 16), layout=layout)
     assert torch.equal(torch.load(tmp_path / "out.pt")[f"{prefix}pos_embedding"], expected)
 
 
-def test_a_class_token_of_a_text_makes_no_grid(tmp_path: Path) -> None:
-    tensors = {"tok_emb.weight": torch.randn(99, 8), "cls_token": torch.randn(8), "pos_emb.weight": torch.randn(64, 8)}
-    torch.save(tensors, tmp_path / "x.pt")
+@together("tokens", ["tok_emb.weight", "embedding.weight"])
+def test_a_class_token_of_a_text_makes_no_grid(tokens: str, tmp_path: Path) -> None:
+    tensors = {tokens: torch.randn(99, 8), "cls_token": torch.randn(8), "pos_embedding": torch.randn(65, 8)}
+    torch.save({"model": tensors, "max_len": 65}, tmp_path / "x.pt")
     posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=128)
-    assert torch.equal(torch.load(tmp_path / "out.pt")["pos_emb.weight"][:64], tensors["pos_emb.weight"])
+    written = torch.load(tmp_path / "out.pt")
+    assert written["max_len"] == 128
+    assert torch.equal(written["model"]["pos_embedding"][:65], tensors["pos_embedding"])
 
 
 @together("method", [None, "bilinear", "cubic", "nearest"])
@@ -272,6 +300,13 @@ def test_a_stated_grid_of_three_axes_needs_no_convolution(
     assert resized.edit.tables[0].how == " and ".join(names)
     expected = posembed.resize_table(table, sizes=sizes, layout=layout, method=method)
     assert torch.equal(torch.load(tmp_path / "out.pt")["vit.pos_embed"], expected)
+
+
+def test_a_stated_grid_follows_the_number_of_frames(tmp_path: Path) -> None:
+    torch.save({"model": {"pos_embed": torch.randn(1, 96, 8), **OF_IMAGES}, "num_frames": 12}, tmp_path / "x.pt")
+    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", frames=24, old_grid=(6, 4, 4))
+    written = torch.load(tmp_path / "out.pt")
+    assert (written["num_frames"], written["model"]["pos_embed"].shape) == (24, (1, 192, 8))
 
 
 def test_sizes_of_training_texts_are_named(tmp_path: Path) -> None:

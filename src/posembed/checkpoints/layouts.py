@@ -35,7 +35,15 @@ from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import AnyTensor, dtype_name, values_of
 from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout
-from posembed.tables.modules import NAMED_LIKE_TOKENS, NOT_A_TABLE, is_layer, is_table_name, parent, shown_layout
+from posembed.tables.modules import (
+    NAMED_LIKE_TOKENS,
+    NOT_A_TABLE,
+    is_layer,
+    is_table_name,
+    own_name,
+    parent,
+    shown_layout,
+)
 from posembed.tables.usual_configs import is_ordinary
 
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
@@ -336,19 +344,15 @@ def has_rows(tensor: AnyTensor) -> bool:
 def may_be_table(key: str, tensors: Tensors) -> bool:
     """Whether a tensor of any name is a table if the user says so: it has rows, it is not the weight of a layer with a
     bias, and its own name is not that of tokens, differences or layers."""
-    own = ".".join(key.split(".")[-2:])
-    named = NOT_A_TABLE.search(own) or NAMED_LIKE_TOKENS.search(own)
+    named = NOT_A_TABLE.search(own_name(key)) or NAMED_LIKE_TOKENS.search(own_name(key))
     return not named and f"{key.removesuffix('.weight')}.bias" not in tensors and has_rows(tensors[key])
 
 
 def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
     """Guesses whether rows are positions in a line or cells of a grid. (1, N, D) is a grid in models of images, and a
-    line in models of texts. (N, D) is a line, unless a class token or patches of an image are beside it."""
+    line in models of texts."""
     *lead, rows, _ = table.shape
-    inside = parent(table.key)
-    beside = [key.removeprefix(inside).lstrip(".") for key in tensors if key.startswith(inside)]
-    of_image = any(map(BESIDE_IMAGES.match, beside)) and not any(OF_TEXTS.match(key) for key in beside)
-    if rows == 1 or not (lead or of_image or IN_IMAGE_MODEL.search(table.key)):
+    if rows == 1 or not (lead or IN_IMAGE_MODEL.search(table.key)):
         return guessed_line(table, config, tensors)
     grid, line, above = guessed_grid(table), guessed_line(table, config, tensors), table.key
     while above:  # what is nearest to the table decides
@@ -366,6 +370,13 @@ def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
         if isinstance(guess, PositionTable) and recomputed(values, guess.layout, guess.layout, guess.length):
             return guess
     return table.doubted(LINE_OR_GRID)
+
+
+def is_beside_images(key: str, tensors: Tensors) -> bool:
+    """Whether a class token or the weights of patches are in a table's own module, and no tokens of a text."""
+    inside = f"{parent(key)}.".lstrip(".")
+    beside = [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
+    return any(map(BESIDE_IMAGES.match, beside)) and not any(map(OF_TEXTS.match, beside))
 
 
 def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> PositionTable:

@@ -33,6 +33,7 @@ from posembed.tables.modules import (
     is_table_name,
     layout_in,
     module_tensors,
+    own_name,
     parent,
     table_key,
     with_layouts,
@@ -148,10 +149,6 @@ def paths_around(key: str) -> list[str]:
     """Returns the paths of the modules around a tensor, each with a final dot: "", "encoder.", "encoder.pos."."""
     steps = key.split(".")[:-1]
     return ["".join(f"{step}." for step in steps[:count]) for count in range(len(steps) + 1)]
-
-
-def own_name(key: str) -> str:
-    return key.removesuffix(".weight").rpartition(".")[2]
 
 
 def read_table(

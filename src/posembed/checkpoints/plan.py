@@ -50,6 +50,7 @@ from posembed.checkpoints.sources.configs import build_on_meta, config_object, s
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.modelfiles.safetensors import AnyTensor, dtype_name, values_of
 from posembed.tables.layout import are_sides
+from posembed.tables.modules import is_table_name
 from posembed.tables.resize import kernels_between, leading_rows_kept, takes
 from posembed.tables.resize_methods import TEXT, resample_patches
 from posembed.words import listed
@@ -276,7 +277,8 @@ def with_second_copies(tensors: Tensors, found: Found, target: Target) -> Target
     for key, change in list(changes.items()):
         native = change.table.found_by in ("name", "settings")
         for other in [other for other in tensors if other not in changes]:
-            alike = native and change.table.kind == "learned" and re.search("pos|wpe", other)
+            named = re.search("pos|wpe", other) or is_table_name(other)
+            alike = native and change.table.kind == "learned" and named
             tied = is_tied(tensors[key], tensors[other], by_value=bool(alike))
             if tied and native:
                 changes[other] = replace(change, table=replace(change.table, key=other))

@@ -28,7 +28,6 @@ from posembed.modelfiles.folders import RECORD, other_files
 from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read_json
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
-from posembed.modelfiles.training_files import unwrapped
 from posembed.settings import Amount
 from posembed.tables.modules import known_as_table
 
@@ -190,7 +189,7 @@ def plan_resize(
 
         named = how["table"] or ""
         given = named in checkpoint.tensors and may_be_table(named, checkpoint.tensors)
-        with known_as_table(unwrapped(named) if given else ""):
+        with known_as_table(named if given else ""):
             edit = plan(checkpoint.tensors)
             beside = changes_beside(file, size, edit, plan, optimizer if whole else None, keep)
         left_out |= beside.dropped

@@ -29,14 +29,20 @@ GIVEN: ContextVar[str] = ContextVar("GIVEN", default="")
 
 def is_table_name(key: str) -> bool:
     """Returns whether a tensor is named like a position table: ``position_embeddings.weight``, ``pe``, ..."""
-    if (given := GIVEN.get()) and f".{key}".endswith(f".{given}"):
+    if (given := GIVEN.get()) and own_name(key) == own_name(given):
         return True
     return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
 
 
+def own_name(key: str) -> str:
+    """Returns the last part of a key: the name of the module, for a weight. A number follows the part before it."""
+    parts = key.removesuffix(".weight").split(".")
+    return ".".join(parts[-2:] if parts[-1].isdigit() else parts[-1:])
+
+
 @contextmanager
 def known_as_table(key: str) -> Iterator[None]:
-    """Lets ``is_table_name`` accept a key, and its copies with something before it, such as ``ema.``."""
+    """Lets ``is_table_name`` accept a key, and keys that end so, such as those of copies."""
     token = GIVEN.set(key)
     try:
         yield

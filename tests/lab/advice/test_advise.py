@@ -504,7 +504,7 @@ def test_only_a_checkpoint_with_rope_is_told_to_scale_it(
     if rotates:
         assert advise(checkpoint=tmp_path, length=128, longest=1000).recommendation.startswith("rope-")
     else:
-        with pytest.raises(ArgumentError, match="no RoPE to scale; evaluate the checkpoint"):
+        with pytest.raises(ArgumentError, match="no RoPE to scale; evaluate it"):
             advise(checkpoint=tmp_path, length=128, longest=1000)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.layouts import projection_beside
+from posembed.checkpoints.layouts import is_beside_images, projection_beside
 from posembed.checkpoints.native.optimizers import MOMENTS, changed_moments
 from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
 from posembed.checkpoints.plan import Edit
@@ -36,7 +36,7 @@ from posembed.modelfiles.training_files import (
     unwrapped,
     within,
 )
-from posembed.tables.modules import is_table_name, parent
+from posembed.tables.modules import GIVEN, is_table_name, parent
 
 UNKNOWN, ASKED_FOR = "it is not known which of its values belong to the table", "it was asked for"
 EMA = re.compile(r"_ema$|(?<![^.])ema_(?=[^.]*$)")
@@ -44,6 +44,7 @@ EMA = re.compile(r"_ema$|(?<![^.])ema_(?=[^.]*$)")
 ROTATIONS = re.compile(r"(^|[._])(rope|rotary\w*|freqs?|cos|sin)(\b|_)")
 OVERLAP = "{}: its images are taken to have {} x {} pixels, in patches that do not overlap; if they do, pass --grid"
 FRAMES = "{}: it is not known how many frames a row stands for, so --frames is taken as its number of rows"
+OR_GRID = "{}: a class token or patches are beside it; if its rows are the cells of a grid, pass --grid, not --length"
 OF_PATCHES = "the weights of its patches have other shapes than its moments"
 
 
@@ -86,9 +87,10 @@ def changes_beside(
         raise ArgumentError(f"--keep (keep=...): {unknown[0]} is no setting that changes; these do: {would}")
     unsure = {name: other for name, (*_, other) in sizes.items() if other}
     if unsure and unsure.keys().isdisjoint(keep):  # who keeps one of them has seen the others
-        both = "may each be the length of {} or of {}; pass --keep (keep=...) for the latter, or leave out --table"
-        other = next(iter(unsure.values()))
-        raise CheckpointError(f"{', '.join(unsure)} {both.format(edit.target.table.key, other)}")
+        both = "may each be the length of {} or of {}; pass --keep (keep=...) for the latter{}"
+        key, other = edit.target.table.key, next(iter(unsure.values()))
+        both = both.format(key, other, "" if GIVEN.get() else ", or leave out --table")
+        raise CheckpointError(f"{', '.join(unsure)} {both}")
     for place, value, new, _ in (size for name, size in sizes.items() if name not in keep):
         values[place] = renewed(value, new, f"{file.path}: {joined(place)}")
         settings.append(Setting(file.path.name, tuple(map(str, place)), plain(value), plain(values[place])))
@@ -143,6 +145,8 @@ def changes_beside(
         deep = projection and file.tensors[projection].shape[2:-2] not in ((), (1,))
         if deep or (steps == [1] and not projection and len(change.table.cells) > 1):
             remarks.append(FRAMES.format(change.table.key))
+        if not change.layout.axes and change.table.doubt and is_beside_images(change.table.key, file.tensors):
+            remarks.append(OR_GRID.format(change.table.key))
     left_out = {joined((*above, FLAT.sub(r"\1", str(last)))): why for (*above, last), why in dropped.items()}
     return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))
 

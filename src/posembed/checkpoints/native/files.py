@@ -24,6 +24,7 @@ from posembed.checkpoints.layouts import (
     LINE_OR_GRID,
     found_tensor,
     guessed_grid,
+    is_beside_images,
     may_be_table,
     projection_beside,
 )
@@ -35,7 +36,7 @@ from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.safetensors import values_of
 from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
-from posembed.tables.modules import is_table_name, parent
+from posembed.tables.modules import is_table_name, own_name, parent
 
 AFTER_PADDING = 2
 """The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
@@ -53,8 +54,9 @@ INTERPOLATED = (
 )
 MAY_BE_NAMED = "it may be a table by its name and shape; if it is, a resize takes it with --table (table=...)"
 SPEAKS_OF_POSITIONS = re.compile(
-    r"(?i)(?<![a-z])(pos|pe)(?![a-z])|position|(?<![a-z])encodings?\.weight$|time_?steps?(?![a-z])"
+    r"(?i)(?!.*(linear|lin|fc|proj|ffn|to|attn)_)(.*_)?(pos|pe|positions?|time_?steps?|encodings?)(_?emb\w*|_?table)?"
 )
+"""Matches a tensor's own name, such as ``positions``, ``embed_timestep`` or ``pos_table``."""
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
@@ -79,8 +81,9 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     by_key = {table.key: in_line_or_grid(table, sizes, on_grid, tensors) for table in found.tables}
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
     if not by_key:
-        may_be = (key for key in tensors if SPEAKS_OF_POSITIONS.search(key) and may_be_table(key, tensors))
-        by_key = {key: found_tensor(tensors, key).doubted(MAY_BE_NAMED) for key in may_be}
+        named_so = (key for key in tensors if SPEAKS_OF_POSITIONS.fullmatch(own_name(key)))
+        may_be = [found_tensor(tensors, key) for key in named_so if may_be_table(key, tensors)]
+        by_key = {each.key: each.doubted(MAY_BE_NAMED) for each in may_be if each.rows != each.width}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
         by_key |= on_given_grid(by_key, rows)
@@ -227,12 +230,12 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
 def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None, tensors: Tensors) -> FoundTable:
     """Returns a guessed table (1, N, D) on a grid or in a line as the user asks, if the settings do not contradict it
     and, for a line, say so; otherwise as the settings say. A table (N, D) is a grid, if the user asks for one and a
-    convolution beside it makes patches (a tower of CLIP alone)."""
+    convolution beside it makes patches (a tower of CLIP alone) or a class token is beside it."""
     is_grid = isinstance(table, PositionTable) and bool(table.layout.axes)
     if on_grid and len(table.shape) == 2 and table.doubt == A_GUESS and not is_grid:
         patches, grid = projection_beside(table.key, tensors), guessed_grid(table)
-        square = isinstance(grid, PositionTable) and patches and parent(parent(patches)) == parent(table.key)
-        return grid if square else table
+        beside = (patches and parent(parent(patches)) == parent(table.key)) or is_beside_images(table.key, tensors)
+        return grid if isinstance(grid, PositionTable) and beside else table
     if len(table.shape) != 3 or table.shape[0] > 1 or table.found_by != "name" or table.fixed:
         return table
     line = table.read_by(TableLayout(), doubt=A_GUESS)
@@ -244,11 +247,11 @@ def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool |
     return line if stated or (on_grid is False and table.doubt == LINE_OR_GRID) else table
 
 
-def frames_per_row(rows: int, depth: int, sizes: Mapping[Any, Any]) -> int:
+def frames_per_row(rows: int, depth: int | None, sizes: Mapping[Any, Any]) -> int:
     """Returns how many frames a row along time stands for: the depth of the convolution, unless it is odd, as in MViT
-    and SlowFast, where it overlaps the next one. Then a setting decides; 1 if none does."""
+    and SlowFast, where it overlaps the next one, or unknown. Then a setting decides; 1 if none does."""
     stated = [plain(value) for place, value in sizes.items() if kind_of(place) == "num_frames"]
-    if depth % 2 == 0 or depth == 1 or rows * depth in stated:
+    if depth is not None and (depth % 2 == 0 or depth == 1 or rows * depth in stated):
         return depth
     return next((each // rows for each in stated if type(each) is int and each % rows == 0), 1)
 
@@ -290,7 +293,7 @@ def with_cells(
         count = next((each for each in counts if table.rows % each == 0), table.rows)
         query, group = (
             field_of("num_queries", (count,), sizes),
-            ConfigField(("group_detr",), table.rows // count, stated=False),
+            ConfigField(("group_detr",), table.rows // count, stated=table.rows != count),
         )
         layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
         found = replace(table, found_by="settings", doubt="") if count in counts else table
@@ -311,9 +314,10 @@ def with_cells(
         else:
             grid = spanned[0]
     if patch is None and "time" in grid and len(grid) == len(AXES):  # stated by the user; patches of unknown size
-        depth, image = field_of("num_frames", (grid["time"],), sizes), (grid["height"], grid["width"])
-        of_image = field_of("grid_size", image, sizes)
-        return replace(table, cells=(Cells(depth), Cells(of_image), Cells(of_image, 1)))
+        frames = frames_per_row(grid["time"], None, sizes)
+        depth = field_of("num_frames", (grid["time"] * frames,), sizes)
+        of_image = field_of("grid_size", (grid["height"], grid["width"]), sizes)
+        return replace(table, cells=(Cells(depth, 0, frames, frames), Cells(of_image), Cells(of_image, 1)))
     if patch is None and not window and set(grid) != {"time"}:
         return table
     image = tuple(grid[name] * strides[name] for name in IMAGE_AXES if name in grid)

@@ -140,7 +140,7 @@ def reason(name: str, needs: Needs) -> str:
         # A finding, such as rows that were rarely trained, would contradict it.
         held = needs.checkpoint
         if held is not None and held.length is None:
-            return f"the checkpoint has no table that ends, and you need no more than the {needs.reach} of its training"
+            return f"no table that ends was found in it, and you need no more than the {needs.reach} of its training"
         doubtful = held is not None and (held.untrained(needs.longest) or held.findings)
         trained = "" if doubtful else ", and all its weights were trained with them"
         return f"the checkpoint has positions for {needs.reach}{trained}"

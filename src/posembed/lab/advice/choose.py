@@ -183,7 +183,7 @@ class Evidence:
         if not measured and held is not None and (self.needs.use != "decoder" or not held.rotates):
             what = "RoPE can only be scaled in decoders here" if held.rotates else "no RoPE to scale"
             raise ArgumentError(
-                f"the checkpoint has no table with a row for each position, and {what}; evaluate the checkpoint at the "
+                f"no table with a row for each position was found in the checkpoint, and {what}; evaluate it at the "
                 "longer length as it is, or leave it out to see what else there is"
             )
         if not measured:
@@ -246,7 +246,7 @@ def of_checkpoint(needs: Needs) -> list[Option]:
         return []
     if held.length is None:
         keep = None if needs.fixed else f"it was not trained on positions past {needs.length:,}"
-        resize: str | None = "it has no table with a row for each position"
+        resize: str | None = "no table with a row for each position was found in it"
     else:
         reach = f"ends at {held.reach}" if held.grid is None else f"has {held.reach} cells"
         keep = None if needs.inside_table else f"its table {reach}"

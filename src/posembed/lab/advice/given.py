@@ -41,7 +41,8 @@ def needs_of(*, checkpoint: str | Path | Existing | None = None, table: int | No
             cells = "x".join(map(str, held.grid))
             remedy = f"{held.source} reads images of {cells} patches; give --grid {cells}, and --longest-grid"
         elif held is not None:
-            remedy = f"{held.source} has no table with a row for each position, which would give a length; {remedy}"
+            none = f"no table with a row for each position was found in {held.source}, which would give a length"
+            remedy = f"{none}; {remedy}"
         raise ArgumentError(remedy)
     chosen.setdefault("longest", chosen["length"])
     if held is not None and held.width is not None:
@@ -76,12 +77,6 @@ def existing_of(checkpoint: str | Path | None, table: int | None, grid: Grid | N
     ]
     fitting = [each for each in learned if (each[0].layout.grid is None) == (grid is None)] or learned
     if not fitting:
-        for each in (each.table for each in report.tables):
-            if each.found_by == "name" and not isinstance(each, PositionTable) and not each.fixed:
-                raise ArgumentError(
-                    f"it is not known whether {each.key} of {checkpoint} is a table of positions ({each.doubt}). If it "
-                    f"is, give --table {each.rows} instead of --checkpoint"
-                )
         _, fed = limits_of(checkpoint)
         turns = rotates(checkpoint) is not False
         return Existing(None, source=str(checkpoint), kind=report.kind, fed=fed, rotates=turns)
