@@ -29,7 +29,7 @@ from posembed.modelfiles.json_files import LargeJson, encodable, json_text, read
 from posembed.modelfiles.raw_files import open_file
 from posembed.modelfiles.safetensors import tensor_sha256
 from posembed.settings import Amount
-from posembed.tables.modules import known_as_table
+from posembed.tables.modules import is_table_name, known_as_table
 
 MODEL_CARD = "README.md"
 NOT_TRAINED = "New rows are computed, not trained: evaluate the model at the new length before you rely on it."
@@ -188,7 +188,7 @@ def plan_resize(
             return plan_edit(None, tensors, size, **how, found=found)
 
         named = how["table"] or ""
-        given = named in checkpoint.tensors and may_be_table(named, checkpoint.tensors)
+        given = named in checkpoint.tensors and not is_table_name(named) and may_be_table(named, checkpoint.tensors)
         with known_as_table(named if given else ""):
             edit = plan(checkpoint.tensors)
             beside = changes_beside(file, size, edit, plan, optimizer if whole else None, keep)
