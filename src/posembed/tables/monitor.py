@@ -174,9 +174,8 @@ class TableMonitor(ChecksCalls):
             read = getattr(layer, "table", None)
             table = read() if callable(read) else getattr(layer, "weight", None)
             base = getattr(layer, "base_layer", None)
-            if isinstance(base, nn.Embedding) and type(layer).__module__.startswith(
-                "peft."
-            ):  # its weight does not show the adapters of peft
+            is_adapted = type(layer).__module__.startswith("peft.")
+            if is_adapted and isinstance(base, nn.Embedding):  # its weight does not show the adapters of peft
                 table = layer(torch.arange(base.num_embeddings, device=base.weight.device))
         if not isinstance(table, Tensor):
             raise ArgumentError(f"{type(self.layer).__name__} has no table of learned rows to watch")
