@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import posembed
-from posembed.errors import CheckpointError
+from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables import Axis, TableLayout
 from together import together
 
@@ -202,7 +202,10 @@ def test_a_table_of_any_name_is_resized_if_the_user_names_it(
         assert all(torch.equal(tensors[at[other]], OTHERS[other]) for other in OTHERS)
 
 
-@together("key", ["wte.weight", "pos_proj.weight", "rel_pos.weight", "mlp.weight", "tokens.weight"])
+DIFFERENCES = ["rel_pos.emb.weight", "a.relative_position_k.table", "self.distance_embedding.weight"]
+
+
+@together("key", ["wte.weight", "pos_proj.weight", "rel_pos.weight", "mlp.weight", "tokens.weight", *DIFFERENCES])
 def test_a_tensor_that_is_no_table_is_refused_even_if_the_user_names_it(key: str, tmp_path: Path) -> None:
     torch.save(OTHERS | {key: torch.randn(42, 8)}, tmp_path / "x.pt")
     with pytest.raises(CheckpointError, match=re.escape(f"--table {key}: not a position table of this checkpoint; no")):
@@ -232,6 +235,15 @@ def test_other_tensors_of_the_name_are_told(before: str, tmp_path: Path) -> None
         resize(table=f"{before}frames.weight")
     said = resize(table=f"{before}frames.weight", keep=["max_len"]).beside.remarks
     assert said == ("state_dict.ema_model.frames.weight: looks like a table of the old size, and stays as it is",)
+
+
+def test_tokens_with_the_same_last_part_are_no_other_table(tmp_path: Path) -> None:
+    tables = {f"{name}.embed.weight": torch.randn(64, 8) for name in ("tok", "pos")}
+    torch.save({"model": tables, "block_size": 64}, tmp_path / "x.pt")
+    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=96, table="pos.embed.weight")
+    written = torch.load(tmp_path / "out.pt")
+    assert [len(each) for each in written["model"].values()] == [64, 96]
+    assert written["block_size"] == 96
 
 
 def test_equal_tables_of_safetensors_are_tied_whatever_their_name(tmp_path: Path) -> None:
@@ -303,10 +315,20 @@ def test_a_stated_grid_of_three_axes_needs_no_convolution(
 
 
 def test_a_stated_grid_follows_the_number_of_frames(tmp_path: Path) -> None:
-    torch.save({"model": {"pos_embed": torch.randn(1, 96, 8), **OF_IMAGES}, "num_frames": 12}, tmp_path / "x.pt")
-    posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", frames=24, old_grid=(6, 4, 4))
-    written = torch.load(tmp_path / "out.pt")
-    assert (written["num_frames"], written["model"]["pos_embed"].shape) == (24, (1, 192, 8))
+    model = {"pos_embed": torch.randn(1, 96, 8), **OF_IMAGES}
+    for frames, others in ((12, {}), (12, {"max_frames": 60}), (6, {"skip_frames": 0, "max_frames": 60})):
+        torch.save({"model": model, **others, "num_frames": frames}, tmp_path / "x.pt")
+        size: dict[str, Any] = {"frames": 2 * frames, "old_grid": (6, 4, 4), "overwrite": True}
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", **size)
+        written = torch.load(tmp_path / "out.pt")
+        assert written["model"]["pos_embed"].shape == (1, 192, 8)
+        assert {**others, "num_frames": 2 * frames} == {name: written[name] for name in [*others, "num_frames"]}
+    with pytest.raises(CheckpointError, match="are not positions in a line"):
+        posembed.resize_checkpoint(
+            tmp_path / "x.pt", tmp_path / "line.pt", length=9, reserved=0, old_grid=(6, 4, 4), table="pos_embed"
+        )
+    with pytest.raises(ArgumentError, match=r"for one axis or a grid is called 'cubik'; choose one of linear.*bicubic"):
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "o.pt", grid=(5, 5), **size | {"method": "cubik"})
 
 
 def test_sizes_of_training_texts_are_named(tmp_path: Path) -> None:

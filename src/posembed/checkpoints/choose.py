@@ -199,7 +199,7 @@ def grid_target(found: Found, size: NewSize, key: str | None, config: Mapping[st
     if grid is None:
         if patch is None or image_size is None:
             unknown = f"the patch size of {first.key} in pixels is unknown"
-            if field is not None and first.cells:
+            if field is not None and field.stated and first.cells:
                 unknown = f"{first.key} has {field}={field.value} cells on a side, and no image size changes them"
             raise ArgumentError(f"{unknown}; pass --grid (grid=...)")
         grid = image_size[0] // patch[0], image_size[1] // patch[1]

@@ -38,6 +38,7 @@ from posembed.tables.layout import TableLayout
 from posembed.tables.modules import (
     NAMED_LIKE_TOKENS,
     NOT_A_TABLE,
+    OF_DIFFERENCES,
     is_layer,
     is_table_name,
     own_name,
@@ -59,7 +60,7 @@ LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(^|\.)cls$")  # names of tensors
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
-BESIDE_IMAGES = re.compile(r"(cls|class|dist|mask)_token$|(to_)?patch_emb")  # in the module of a table
+BESIDE_IMAGES = re.compile(r"(cls|class|dist)_token$|(to_)?patch_emb")  # in the module of a table
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 LEAST_PATCH = 4  # pixels
 OF_PATCHES = re.compile(r"(^|[._])patch")
@@ -344,7 +345,9 @@ def has_rows(tensor: AnyTensor) -> bool:
 def may_be_table(key: str, tensors: Tensors) -> bool:
     """Whether a tensor of any name is a table if the user says so: it has rows, it is not the weight of a layer with a
     bias, and its own name is not that of tokens, differences or layers."""
-    named = NOT_A_TABLE.search(own_name(key)) or NAMED_LIKE_TOKENS.search(own_name(key))
+    own = own_name(key)
+    of_tokens = NAMED_LIKE_TOKENS.search(own) and "position" not in own
+    named = of_tokens or NOT_A_TABLE.search(own) or OF_DIFFERENCES.search(key)
     return not named and f"{key.removesuffix('.weight')}.bias" not in tensors and has_rows(tensors[key])
 
 

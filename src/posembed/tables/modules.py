@@ -20,6 +20,7 @@ NOT_A_TABLE = re.compile(
     r"rel(ative)?(_|pos)|_rel|rotary|bias|conv|kernel|gaussian|[xyhw]_position|2d|proj|norm|gate|scale"
 )
 NAMED_LIKE_TOKENS = re.compile(r"tok|word|vocab|wte|embed_in|shared|char|types?\b")
+OF_DIFFERENCES = re.compile(r"relative|(^|[._])rel[._]?pos|_rel\b|distance")
 POSITION_IDS = re.compile(r"^pos(ition)?(s|_ids)$")
 OF_A_LAYER = re.compile(r"torch\.nn\.(?!modules\.(module|container|sparse)$)")  # sparse has nn.Embedding
 MOST_LISTED = 12
@@ -29,7 +30,8 @@ GIVEN: ContextVar[str] = ContextVar("GIVEN", default="")
 
 def is_table_name(key: str) -> bool:
     """Returns whether a tensor is named like a position table: ``position_embeddings.weight``, ``pe``, ..."""
-    if (given := GIVEN.get()) and own_name(key) == own_name(given):
+    given = GIVEN.get()
+    if key == given or (given and own_name(key) == own_name(given) and not NAMED_LIKE_TOKENS.search(key)):
         return True
     return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
 

@@ -97,7 +97,7 @@ def resize_table(
     changed = [each for each in sized if cells.shape[each[0]] != each[2]]
     choices = [kernels for _, kernels, _ in changed or sized]
     if method is not None and not callable(method) and not any(method in each.methods for each in choices):
-        raise unknown_method(method, choices[0])
+        raise unknown_method(method, choices)
     for group, kernels, size in changed:
         resize: Any = method if callable(method) else kernels.methods[kernels.chosen(method)]
         if are_sides(layout.axes):
@@ -172,9 +172,10 @@ def on_both_sides(rows: Tensor, old: Sequence[Axis], new: Sequence[Axis], resize
     return torch.cat([backward[1:].flip(0), forward])
 
 
-def unknown_method(method: object, kernels: Kernels) -> ArgumentError:
-    choices = ", ".join(kernels.methods)
-    return ArgumentError(f"no method for {kernels.what} is called {method!r}; choose one of {choices}")
+def unknown_method(method: object, kernels: Sequence[Kernels]) -> ArgumentError:
+    what = " or ".join(dict.fromkeys(each.what for each in kernels))
+    choices = ", ".join(dict.fromkeys(name for each in kernels for name in each.methods))
+    return ArgumentError(f"no method for {what} is called {method!r}; choose one of {choices}")
 
 
 @checks_arguments

@@ -28,7 +28,18 @@ from posembed.checkpoints.layouts import (
     may_be_table,
     projection_beside,
 )
-from posembed.checkpoints.native.sizes import AXES, LINES, field_of, kind_of, nearness, pads, plain, sides, sizes_in
+from posembed.checkpoints.native.sizes import (
+    AXES,
+    LINES,
+    field_of,
+    kind_of,
+    name_of,
+    nearness,
+    pads,
+    plain,
+    sides,
+    sizes_in,
+)
 from posembed.checkpoints.patterns import index_of
 from posembed.checkpoints.position_tables import Cells, ConfigField, Found, FoundTable, PositionTable, Size, Tensors
 from posembed.errors import CheckpointError
@@ -87,7 +98,8 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
         by_key |= on_given_grid(by_key, rows)
-    if on_grid is False and rows.reserved is not None and named in by_key and in_rows(by_key[named]):
+    stated = on_grid is False and rows.reserved is not None and rows.old_grid is None
+    if stated and named in by_key and in_rows(by_key[named]):
         by_key[named] = by_key[named].read_by(TableLayout(), doubt=A_GUESS)
     tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
@@ -250,10 +262,12 @@ def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool |
 def frames_per_row(rows: int, depth: int | None, sizes: Mapping[Any, Any]) -> int:
     """Returns how many frames a row along time stands for: the depth of the convolution, unless it is odd, as in MViT
     and SlowFast, where it overlaps the next one, or unknown. Then a setting decides; 1 if none does."""
-    stated = [plain(value) for place, value in sizes.items() if kind_of(place) == "num_frames"]
+    found = [(name_of(place), plain(value)) for place, value in sizes.items() if kind_of(place) == "num_frames"]
+    exact = sorted(found, key=lambda each: (each[1] != rows, each[0] != "num_frames"))
+    stated = [value for _, value in exact if type(value) is int and value > 0]
     if depth is not None and (depth % 2 == 0 or depth == 1 or rows * depth in stated):
         return depth
-    return next((each // rows for each in stated if type(each) is int and each % rows == 0), 1)
+    return next((each // rows for each in stated if each % rows == 0), 1)
 
 
 def on_stated_image(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> FoundTable:

@@ -226,7 +226,7 @@ def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
             yield place
         unknown = kind == "image_size" and of_grid and (image is None or image[0] != image[1])
         same = any(kind == other and numbers >= {*each} for other, each in changed if each)
-        if unknown if sides(value) and may_be else same:
+        if (unknown if sides(value) and may_be else same) or (unknown and of_training):
             yield place
 
 
