@@ -305,10 +305,8 @@ def with_cells(
     if axes[0].name == "query":  # in LW-DETR and RF-DETR, training has several groups of them
         counts = [int(value) for place, value in sizes.items() if kind_of(place) == "num_queries"]
         count = next((each for each in counts if table.rows % each == 0), table.rows)
-        query, group = (
-            field_of("num_queries", (count,), sizes),
-            ConfigField(("group_detr",), table.rows // count, stated=table.rows != count),
-        )
+        query = field_of("num_queries", (count,), sizes)
+        group = ConfigField(("group_detr",), table.rows // count, stated=table.rows != count)
         layout = TableLayout(axes=(Axis("group", table.rows // count), Axis("query", count)))
         found = replace(table, found_by="settings", doubt="") if count in counts else table
         return replace(found, layout=layout, field=query, cells=(Cells(group), Cells(query)))
