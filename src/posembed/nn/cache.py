@@ -83,8 +83,8 @@ class KeyValueCache(ChecksCalls):
         self._length = length
 
     def reorder(self, index: Tensor) -> None:
-        """Keeps the sequences that an index (B',) of rows names, in its order: those of a beam search, or the texts that
-        have not ended. Rows may repeat. If the next call is given a memory, it must be that of these rows.
+        """Keeps the sequences that an index (B',) of rows names, in its order: those of a beam search, or the texts
+        that have not ended. Rows may repeat. If the next call is given a memory, it must be that of these rows.
 
         Raises:
             ArgumentError: no integers (B',), or a row that the cache does not have.
