@@ -106,7 +106,7 @@ def draw_choice() -> None:
     for name, x, y in sorted([*ours, *rivals], key=lambda point: -point[2]):
         if y < 10 and x > 7 and name != "rope":  # it fails at both
             continue
-        lines = (4, -11, 15, -22) if y > 10 else (4, 15, 26, 37, 48)  # below is the axis
+        lines = (4, -11, 15, -22) if y > 10 else range(4, 90, 11)  # below is the axis
         for side, line in product(("left", "right"), lines):  # the first place where it hides nothing
             at = 5 if side == "left" else -5, line
             text = axes.annotate(name, (x, y), at, textcoords="offset points", ha=side, fontsize=8, color=colours[name])
