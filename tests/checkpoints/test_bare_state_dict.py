@@ -144,6 +144,11 @@ def test_rows_that_may_be_reserved_are_told(key: str, length: int, tmp_path: Pat
     assert f"{key}: the layout of its rows is unknown; it is assumed that no row is" in resized.edit.target.note
     assert resized.edit.tables[0].after is not None
     assert len(resized.edit.tables[0].after) == length
+    stated = posembed.resize_checkpoint(
+        tmp_path / "x.safetensors", tmp_path / "o.safetensors", length=length, table=key, reserved=0
+    )
+    assert torch.equal(stated.edit.tables[0].after, resized.edit.tables[0].after)
+    assert not stated.edit.target.note
 
 
 @pytest.mark.parametrize("prefix", ["", "bert.", "text."])

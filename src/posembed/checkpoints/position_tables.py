@@ -249,7 +249,7 @@ class Found:
     their keys in the files, if transformers renames them. buffers: maps config fields to the keys of tensors that
     change shape with the field but are not parameters. stale: keys of position ids and causal masks that old files
     contain but the model no longer has. responding: the config fields that change the shape of any tensor. no_need: why
-    a model without a table needs no resize; "" if unknown.
+    a model without a table needs no resize; "" if unknown. stated: whether the user says which rows are positions.
     """
 
     tables: tuple[FoundTable, ...]
@@ -261,6 +261,7 @@ class Found:
     stale: tuple[str, ...] = ()
     responding: frozenset[ConfigField] = frozenset()
     no_need: str = ""
+    stated: bool = False
 
     @property
     def understood(self) -> tuple[PositionTable, ...]:

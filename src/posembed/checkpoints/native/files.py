@@ -105,6 +105,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
         found,
+        stated=rows != AS_FOUND,
         tables=tuple(
             with_cells(table, along, sizes, tensors)
             if isinstance(table, PositionTable) and table.layout.axes
