@@ -122,6 +122,10 @@ SECTIONS = {
             "t5",
             "fire",
             "learned-shifted",
+            "hope",
+            "learned-randomized",
+            "pope",
+            "tupe",
         ),
     ),
     "accuracy": Section(
