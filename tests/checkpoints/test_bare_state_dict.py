@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import posembed
 from posembed.errors import ArgumentError, CheckpointError
 from posembed.tables import Axis, TableLayout
+from posembed.tables.modules import is_table_name
 from together import together
 
 TABLE = "position_embeddings.weight"
@@ -221,6 +222,7 @@ def test_a_name_counts_only_in_its_own_call(tmp_path: Path) -> None:
     torch.save(OTHERS | {"rows.weight": torch.randn(42, 8)}, tmp_path / "x.pt")
     posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table="rows.weight")
     assert not posembed.inspect_checkpoint(tmp_path / "x.pt").tables
+    assert not any(map(is_table_name, ("rows.weight", "weight", "")))
 
 
 @together("key", ["e.0.self_attn.linear_pos.weight", "pos_ffn.w1.weight", "attn.pos_key.weight", "position.weight"])

@@ -35,16 +35,7 @@ from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import AnyTensor, dtype_name, values_of
 from posembed.tables.families import COMPUTED, FieldPath, family_of
 from posembed.tables.layout import TableLayout
-from posembed.tables.modules import (
-    NAMED_LIKE_TOKENS,
-    NOT_A_TABLE,
-    OF_DIFFERENCES,
-    is_layer,
-    is_table_name,
-    own_name,
-    parent,
-    shown_layout,
-)
+from posembed.tables.modules import is_layer, is_table_name, parent, shown_layout
 from posembed.tables.usual_configs import is_ordinary
 
 LINE_LENGTH = re.compile(r"position_embeddings|n_positions|seq|max_(len|text)|context|(target|source)_positions|block")
@@ -60,7 +51,6 @@ LAST_TOKEN = "cls_emb"  # of a text, in open_clip
 IN_IMAGE_MODEL = re.compile(r"vis(ion|ual)|image|patch")
 OF_IMAGES = re.compile(rf"{IN_IMAGE_MODEL.pattern}|(cls|class|dist|mask)_token|(^|\.)cls$")  # names of tensors
 OF_TEXTS = re.compile(r"wte|vocab|embed_tokens|embed_in|(tok(en)?s?|word|char)_?emb")
-BESIDE_IMAGES = re.compile(r"(cls|class|dist)_token$|(to_)?patch_emb")  # in the module of a table
 SOUND_INPUT = "encoder.conv1.weight"  # of Whisper, whose shape depends on num_mel_bins
 LEAST_PATCH = 4  # pixels
 OF_PATCHES = re.compile(r"(^|[._])patch")
@@ -342,15 +332,6 @@ def has_rows(tensor: AnyTensor) -> bool:
     return is_matrix and dtype_name(tensor).startswith(("F", "BF"))
 
 
-def may_be_table(key: str, tensors: Tensors) -> bool:
-    """Whether a tensor of any name is a table if the user says so: it has rows, it is not the weight of a layer with a
-    bias, and its own name is not that of tokens, differences or layers."""
-    own = own_name(key)
-    of_tokens = NAMED_LIKE_TOKENS.search(own) and "position" not in own
-    named = of_tokens or NOT_A_TABLE.search(own) or OF_DIFFERENCES.search(key)
-    return not named and f"{key.removesuffix('.weight')}.bias" not in tensors and has_rows(tensors[key])
-
-
 def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
     """Guesses whether rows are positions in a line or cells of a grid. (1, N, D) is a grid in models of images, and a
     line in models of texts."""
@@ -373,13 +354,6 @@ def guessed(table: FoundTable, config: Config, tensors: Tensors) -> FoundTable:
         if isinstance(guess, PositionTable) and recomputed(values, guess.layout, guess.layout, guess.length):
             return guess
     return table.doubted(LINE_OR_GRID)
-
-
-def is_beside_images(key: str, tensors: Tensors) -> bool:
-    """Whether a class token or the weights of patches are in a table's own module, and no tokens of a text."""
-    inside = f"{parent(key)}.".lstrip(".")
-    beside = [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
-    return any(map(BESIDE_IMAGES.match, beside)) and not any(map(OF_TEXTS.match, beside))
 
 
 def guessed_line(table: FoundTable, config: Config, tensors: Tensors) -> PositionTable:

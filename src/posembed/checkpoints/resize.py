@@ -14,9 +14,8 @@ from typing import Any, Literal
 from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.layouts import may_be_table
 from posembed.checkpoints.native.beside import Beside, changes_beside
-from posembed.checkpoints.native.files import AS_FOUND, Rows, tables_in
+from posembed.checkpoints.native.files import AS_FOUND, Rows, may_be_table, tables_in
 from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, unlike_the_image, with_settings
@@ -94,7 +93,7 @@ def resize_checkpoint(
         source: a folder, a hub name, or one file of weights: safetensors, or written by ``torch.save``. The options
             "for one file" below also apply to a folder of ``torch.distributed.checkpoint``.
         out: a new folder, or a new file if ``source`` is one. Its extension sets the format (``.pt``, ``.pth``,
-            ``.ckpt``, ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
+            ``.pyth``, ``.ckpt``, ``.tar``, ``.bin`` or ``.safetensors``, which holds tensors only).
         length: for tables of sequences, the new number of positions, not counting reserved rows.
         image_size: for image tables, the new side or (height, width) in pixels.
         patch_size: for image tables, the new side or (height, width) of a patch in pixels. The table follows the new

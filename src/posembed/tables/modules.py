@@ -31,9 +31,17 @@ GIVEN: ContextVar[str] = ContextVar("GIVEN", default="")
 def is_table_name(key: str) -> bool:
     """Returns whether a tensor is named like a position table: ``position_embeddings.weight``, ``pe``, ..."""
     given = GIVEN.get()
-    if key == given or (given and own_name(key) == own_name(given) and not NAMED_LIKE_TOKENS.search(key)):
+    if given and (key == given or (own_name(key) == own_name(given) and not NAMED_LIKE_TOKENS.search(key))):
         return True
     return bool(NAMED_LIKE_A_TABLE.search(key)) and not NOT_A_TABLE.search(key)
+
+
+def may_be_table_name(key: str) -> bool:
+    """Returns whether a tensor may be a position table if the user says so: its own name is not that of tokens or of a
+    layer, and no part of its key speaks of differences."""
+    own = own_name(key)
+    of_tokens = NAMED_LIKE_TOKENS.search(own) and "position" not in own
+    return not (of_tokens or NOT_A_TABLE.search(own) or OF_DIFFERENCES.search(key))
 
 
 def own_name(key: str) -> str:

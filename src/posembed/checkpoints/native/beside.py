@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from posembed.checkpoints.choose import NewSize
-from posembed.checkpoints.layouts import is_beside_images, projection_beside
+from posembed.checkpoints.layouts import projection_beside
+from posembed.checkpoints.native.files import is_beside_images
 from posembed.checkpoints.native.optimizers import MOMENTS, changed_moments
 from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
 from posembed.checkpoints.plan import Edit

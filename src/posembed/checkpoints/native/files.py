@@ -22,10 +22,10 @@ from posembed.checkpoints.layouts import (
     A_GUESS,
     GUESSED_PREFIXES,
     LINE_OR_GRID,
+    OF_TEXTS,
     found_tensor,
     guessed_grid,
-    is_beside_images,
-    may_be_table,
+    has_rows,
     projection_beside,
 )
 from posembed.checkpoints.native.sizes import (
@@ -47,7 +47,7 @@ from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
 from posembed.modelfiles.safetensors import values_of
 from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
-from posembed.tables.modules import is_table_name, own_name, parent
+from posembed.tables.modules import is_table_name, may_be_table_name, own_name, parent
 
 AFTER_PADDING = 2
 """The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
@@ -68,6 +68,8 @@ SPEAKS_OF_POSITIONS = re.compile(
     r"(?i)(?!.*(linear|lin|fc|proj|ffn|to|attn)_)(.*_)?(pos|pe|positions?|time_?steps?|encodings?)(_?emb\w*|_?table)?"
 )
 """Matches a tensor's own name, such as ``positions``, ``embed_timestep`` or ``pos_table``."""
+BESIDE_IMAGES = re.compile(r"(cls|class|dist)_token$|(to_)?patch_emb")
+"""Matches the names of tensors in the module of a table of images."""
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
@@ -113,6 +115,19 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
             for table in tables
         ),
     )
+
+
+def may_be_table(key: str, tensors: Tensors) -> bool:
+    """Whether a tensor is a table if the user says so: it may be one by its name and shape, without a bias beside it."""
+    alone = f"{key.removesuffix('.weight')}.bias" not in tensors
+    return alone and may_be_table_name(key) and has_rows(tensors[key])
+
+
+def is_beside_images(key: str, tensors: Tensors) -> bool:
+    """Whether a class token or the weights of patches are in a table's own module, and no tokens of a text."""
+    inside = f"{parent(key)}.".lstrip(".")
+    beside = [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
+    return any(map(BESIDE_IMAGES.match, beside)) and not any(map(OF_TEXTS.match, beside))
 
 
 def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
