@@ -118,7 +118,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
 
 
 def may_be_table(key: str, tensors: Tensors) -> bool:
-    """Whether a tensor is a table if the user says so: it may be one by its name and shape, without a bias beside it."""
+    """Whether a tensor is a table if the user says so: its name and shape may be one's, and it has no bias."""
     alone = f"{key.removesuffix('.weight')}.bias" not in tensors
     return alone and may_be_table_name(key) and has_rows(tensors[key])
 
