@@ -211,11 +211,58 @@ def test_a_table_of_any_name_is_resized_if_the_user_names_it(
 DIFFERENCES = ["rel_pos.emb.weight", "a.relative_position_k.table", "self.distance_embedding.weight"]
 
 
-@together("key", ["wte.weight", "pos_proj.weight", "rel_pos.weight", "mlp.weight", "tokens.weight", *DIFFERENCES])
-def test_a_tensor_that_is_no_table_is_refused_even_if_the_user_names_it(key: str, tmp_path: Path) -> None:
-    torch.save(OTHERS | {key: torch.randn(42, 8)}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match=re.escape(f"--table {key}: not a position table of this checkpoint; no")):
+NO_TABLES: list[tuple[str, tuple[int, ...], str]] = [
+    *((key, (42, 8), "by its name it belongs to tokens, to a layer or to differences of positions")
+      for key in ["wte.weight", "pos_proj.weight", "rel_pos.weight", "tokens.weight", *DIFFERENCES]),
+    ("mlp.weight", (42, 8), "mlp.bias is beside it"),
+    ("rows", (1, 6, 7, 8), "it is F32 of 1 x 6 x 7 x 8; a table is a floating tensor (N, D)"),
+    ("rows", (42,), "it is F32 of 42; a table is"),
+]  # fmt: skip
+
+
+@together(("key", "shape", "why"), NO_TABLES)
+def test_a_tensor_that_is_no_table_is_refused_with_its_reason(
+    key: str, shape: tuple[int, ...], why: str, tmp_path: Path
+) -> None:
+    torch.save(OTHERS | {key: torch.randn(shape)}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=re.escape(f"{key}: not resized: {why}")):
         posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=key)
+
+
+@together(("given", "key"), [("a.rows", "a.rows.weight"), ("rows.weight", "module.rows.weight"), ("b.rows", "rows")])
+def test_a_key_that_is_almost_right_is_answered_with_the_right_one(given: str, key: str, tmp_path: Path) -> None:
+    torch.save(OTHERS | {key: torch.randn(42, 8)}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=re.escape(f"--table {given}: no tensor has this key; pass {key}")):
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=given)
+
+
+@together("key", ["pos", "spatial.positions", "pos_table"])
+def test_a_square_parameter_named_like_positions_is_proposed(key: str, tmp_path: Path) -> None:
+    torch.save({key: torch.randn(256, 256), "fc.weight": torch.randn(256, 256)}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match=re.escape(f"found {key} (it may be a table by its name and shape")):
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=512)
+
+
+@together("shape", [(1, 14, 20, 8), (1, 8, 197, 8)])
+def test_a_grid_is_no_line_because_reserved_rows_are_stated(shape: tuple[int, ...], tmp_path: Path) -> None:
+    torch.save({"pos_embed": torch.randn(shape)}, tmp_path / "x.pt")
+    with pytest.raises(CheckpointError, match="the sides of its grid are not known; pass --old-grid"):
+        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table="pos_embed", reserved=0)
+
+
+@together(("settings", "per_row"), [
+    ({"max_frames": 64}, 1), ({"sample_frames": 32}, 1), ({"fps": 24}, 1), ({"max_frames": 8}, 1),
+    ({"num_frames": 8}, 1), ({"num_frames": 16}, 2), ({"num_frames": 32, "max_frames": 64}, 4),
+])  # fmt: skip
+def test_frames_of_the_data_do_not_say_what_a_row_stands_for(
+    settings: dict[str, int], per_row: int, tmp_path: Path
+) -> None:
+    model = {"pos_embed": torch.randn(1, 8 * 9, 8), "to_patch_embedding.1.weight": torch.randn(8, 768)}
+    torch.save({"model": model, "config": settings}, tmp_path / "x.pt")
+    posembed.resize_checkpoint(
+        tmp_path / "x.pt", tmp_path / "out.pt", table="pos_embed", old_grid=(8, 3, 3), frames=16 * per_row
+    )
+    assert torch.load(tmp_path / "out.pt")["model"]["pos_embed"].shape == (1, 16 * 9, 8)
 
 
 def test_a_name_counts_only_in_its_own_call(tmp_path: Path) -> None:

@@ -321,6 +321,24 @@ def test_a_reordered_cache_attends_to_the_memory_of_its_rows(across: str | None,
         model(x[index, :1], cache=cache, memory=source[[0, 1, 2, 1]], memory_mask=mask[index])
 
 
+@torch.no_grad()
+def test_the_memory_of_one_text_is_the_same_for_its_beams_if_its_ids_are_given() -> None:
+    model, x, source, ids = decoder("rope", "rope"), tokens(1, 5), tokens(1, 7), 2 * torch.arange(7)[None]
+    rows = torch.zeros(3, dtype=torch.int64)
+    outputs = []
+    cache = model.new_cache(1, 9)
+    for part, of_rows in ((x[:, :3], slice(None)), (x[rows, 3:], rows)):
+        memory = Memory(source[of_rows], encoding=model.cross_encoding, position_ids=ids[of_rows])
+        positions = Positions(model.encoding, part, cache=cache, memory=memory)
+        outputs.append(model(positions.at_input(part), positions=positions))
+        positions.commit()
+        if of_rows is not rows:
+            cache.reorder(rows)
+    memory = Memory(source, encoding=model.cross_encoding, position_ids=ids)
+    positions = Positions(model.encoding, x, memory=memory)
+    assert_close(outputs[1], model(positions.at_input(x), positions=positions)[rows, 3:])
+
+
 @pytest.mark.parametrize("across", ACROSS)
 def test_a_memory_outlives_the_cache_that_read_it(across: str | None) -> None:
     """Neither another cache nor a training step reads the keys and values of an earlier cache: weights may change."""

@@ -15,7 +15,7 @@ from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native.beside import Beside, changes_beside
-from posembed.checkpoints.native.files import AS_FOUND, Rows, may_be_table, tables_in
+from posembed.checkpoints.native.files import AS_FOUND, Rows, tables_in, why_no_table
 from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, unlike_the_image, with_settings
@@ -187,7 +187,7 @@ def plan_resize(
             return plan_edit(None, tensors, size, **how, found=found)
 
         named = how["table"] or ""
-        given = named in checkpoint.tensors and not is_table_name(named) and may_be_table(named, checkpoint.tensors)
+        given = named in checkpoint.tensors and not is_table_name(named) and not why_no_table(named, checkpoint.tensors)
         with known_as_table(named if given else ""):
             edit = plan(checkpoint.tensors)
             beside = changes_beside(file, size, edit, plan, optimizer if whole else None, keep)

@@ -99,10 +99,11 @@ class Memory(ChecksCalls, in_a_pass=True):
     def is_same(self, other: Memory) -> bool:
         """Whether the other memory has the same outputs, mask, positions and encoding. NaN equals NaN: the
         copied outputs of a broken encoder are the same."""
-        pairs = (self.x, other.x), (self.mask, other.mask), (self.keys.q_positions, other.keys.q_positions)
-        return self.encoding is other.encoding and all(
-            a is b or (a is not None and b is not None and a.shape == b.shape and equal(a, b)) for a, b in pairs
-        )
+        if self.encoding is not other.encoding or self.x.shape != other.x.shape:
+            return False
+        ids = (each.keys.q_positions.expand(each.x.shape[:2]) for each in (self, other))
+        pairs = (self.x, other.x), (self.mask, other.mask), tuple(ids)
+        return all(a is b or (a is not None and b is not None and a.shape == b.shape and equal(a, b)) for a, b in pairs)
 
 
 def equal(a: Tensor, b: Tensor) -> bool:

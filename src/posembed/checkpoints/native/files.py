@@ -44,10 +44,10 @@ from posembed.checkpoints.patterns import index_of
 from posembed.checkpoints.position_tables import Cells, ConfigField, Found, FoundTable, PositionTable, Size, Tensors
 from posembed.errors import CheckpointError
 from posembed.modelfiles.checkpoint import Checkpoint, WeightFile
-from posembed.modelfiles.safetensors import values_of
+from posembed.modelfiles.safetensors import dtype_name, values_of
 from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
-from posembed.tables.modules import is_table_name, may_be_table_name, own_name, parent
+from posembed.tables.modules import MOST_LISTED, is_table_name, may_be_table_name, own_name, parent
 
 AFTER_PADDING = 2
 """The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
@@ -95,14 +95,23 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
     if not by_key:
         named_so = (key for key in tensors if SPEAKS_OF_POSITIONS.fullmatch(own_name(key)))
-        may_be = [found_tensor(tensors, key) for key in named_so if may_be_table(key, tensors)]
-        by_key = {each.key: each.doubted(MAY_BE_NAMED) for each in may_be if each.rows != each.width}
+        may_be = [found_tensor(tensors, key) for key in named_so if not why_no_table(key, tensors)]
+        square = {each.key for each in may_be if each.rows == each.width and each.key.endswith(".weight")}  # a layer's
+        by_key = {each.key: each.doubted(MAY_BE_NAMED) for each in may_be if each.key not in square}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
     if rows.old_grid is not None:
         by_key |= on_given_grid(by_key, rows)
     stated = on_grid is False and rows.reserved is not None and rows.old_grid is None
-    if stated and named in by_key and in_rows(by_key[named]):
+    if stated and named in by_key and in_rows(by_key[named]) and has_rows(tensors[named]):
         by_key[named] = by_key[named].read_by(TableLayout(), doubt=A_GUESS)
+    if named in tensors and named not in by_key:
+        why = why_no_table(named, tensors) or "it is not known how its rows are read"
+        by_key[named] = found_tensor(tensors, named).doubted(why)
+    elif named and named not in tensors:
+        near = [key for key in tensors if key.startswith(f"{named}.") or f".{key}".endswith(f".{named}")]
+        near = near or [key for key in tensors if f".{named}".endswith(f".{key}")]
+        if near:
+            raise CheckpointError(f"--table {named}: no tensor has this key; pass {' or '.join(near[:MOST_LISTED])}")
     tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
@@ -117,10 +126,19 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     )
 
 
-def may_be_table(key: str, tensors: Tensors) -> bool:
-    """Whether a tensor is a table if the user says so: its name and shape may be one's, and it has no bias."""
-    alone = f"{key.removesuffix('.weight')}.bias" not in tensors
-    return alone and may_be_table_name(key) and has_rows(tensors[key])
+def why_no_table(key: str, tensors: Tensors) -> str:
+    """Returns why a tensor is no table, even if the user says so; "" if it is one then."""
+    bias = f"{key.removesuffix('.weight')}.bias"
+    if bias in tensors:
+        return f"{bias} is beside it, so it is the weight of a layer"
+    if not may_be_table_name(key):
+        return "by its name it belongs to tokens, to a layer or to differences of positions"
+    if not has_rows(tensors[key]):
+        shape = " x ".join(map(str, tensors[key].shape))
+        return (
+            f"it is {dtype_name(tensors[key])} of {shape}; a table is a floating tensor (N, D), (1, N, D) or (N, 1, D)"
+        )
+    return ""
 
 
 def is_beside_images(key: str, tensors: Tensors) -> bool:
@@ -162,7 +180,8 @@ def in_rows(table: FoundTable) -> bool:
 
 
 def as_given(table: FoundTable, rows: Rows) -> FoundTable:
-    lies_in_line = not (isinstance(table, PositionTable) and table.layout.axes)
+    along_axes = isinstance(table, PositionTable) and table.layout.axes
+    lies_in_line = not along_axes and sum(size > 1 for size in table.shape) == 2
     if rows == AS_FOUND or rows.old_grid is not None or not in_rows(table) or not lies_in_line:
         return table
     layout = TableLayout(reserved=rows.reserved or 0, tail=rows.tail or 0)
@@ -280,6 +299,8 @@ def frames_per_row(rows: int, depth: int | None, sizes: Mapping[Any, Any]) -> in
     and SlowFast, where it overlaps the next one, or unknown. Then a setting decides; 1 if none does."""
     found = [(name_of(place), plain(value)) for place, value in sizes.items() if kind_of(place) == "num_frames"]
     exact = sorted(found, key=lambda each: (each[1] != rows, each[0] != "num_frames"))
+    if depth is None:  # any other, such as max_frames, may be the data's
+        exact = [each for each in exact if each[0] == "num_frames" or each[1] == rows]
     stated = [value for _, value in exact if type(value) is int and value > 0]
     if depth is not None and (depth % 2 == 0 or depth == 1 or rows * depth in stated):
         return depth
