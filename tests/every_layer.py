@@ -308,7 +308,7 @@ def read_content(encoding: nn.Module, project: nn.Module, x: Tensor) -> Tensor:
     ids = torch.arange(x.size(1))
     seen = ids <= ids[:, None]
     with torch.autocast("cpu", enabled=False):  # as in a model
-        q, k, bias = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen))
+        q, k, bias = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen, lambda: None))
         scores = q @ k.mT / math.sqrt(q.size(-1))
         return (scores if bias is None else scores + bias).float().masked_fill(~seen, 0)
 
@@ -360,8 +360,10 @@ def dape(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
 
 def path(layer: nn.Module, x: Tensor, q: Tensor, k: Tensor) -> Tensor:
     """Each step multiplies all earlier keys by the matrix of the new token."""
-    w = (x @ layer.down_weight.double().T @ layer.direction_weight.double().T).unflatten(-1, (HEADS, -1))
-    w = (w / w.norm(dim=-1, keepdim=True)).transpose(1, 2)
+    projected = (x @ layer.down_weight.double().T @ layer.direction_weight.double().T).mT
+    mixed = F.conv1d(F.pad(projected, (2, 0)), layer.mixing_weight.double().unsqueeze(1), groups=projected.size(1))
+    w = F.silu(mixed).mT.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+    w = w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt()
     beta = 2 * torch.sigmoid(x @ layer.strength_weight.double().T + layer.strength_bias).transpose(1, 2)
     keys, rows = k[:, :, :0], []
     for t in range(x.shape[1]):

@@ -64,7 +64,7 @@ def x() -> Tensor:
     return torch.randn(2, 5, 8)
 
 
-CONTENT = Content(torch.zeros(2, 5, 2), torch.arange(5), torch.arange(5), lambda: None)
+CONTENT = Content(torch.zeros(2, 5, 2), torch.arange(5), torch.arange(5), lambda: None, lambda: None)
 RIGHT: dict[str, Any] = {
     "index": torch.tensor([1, 0]),
     "present": None,

@@ -120,7 +120,7 @@ def test_cope_counts_every_token_as_one_where_all_gates_are_open() -> None:
     cope = of_values(Cope(WIDTH, max_len=5))
     q, k = (torch.full((1, 1, 9, WIDTH), 9.0, dtype=torch.float64) for _ in range(2))
     seen = torch.ones(9, 9, dtype=torch.bool).tril()
-    _, _, bias = cope.at_content(q, k, Content(None, torch.arange(9), torch.arange(9), lambda: seen))
+    _, _, bias = cope.at_content(q, k, Content(None, torch.arange(9), torch.arange(9), lambda: seen, lambda: None))
     distance = (torch.arange(9)[:, None] - torch.arange(9) + 1).clamp(0, 4)
     assert_close(bias[0, 0][seen], (q[0, 0] @ cope.weight.T).gather(1, distance)[seen], dtype=torch.float32)
 
@@ -146,9 +146,13 @@ def test_dape_is_its_authors_code(of: str) -> None:
 
 
 def directions(encoding: HouseholderPath, x: Tensor) -> tuple[Tensor, Tensor]:
-    w = (x @ encoding.down_weight.T @ encoding.direction_weight.T).unflatten(-1, (H, WIDTH)).transpose(1, 2)
+    """w and beta as the authors' layer computes them: fla/layers/path_attn.py with use_w_shortconv."""
+    convolution = nn.Conv1d(D, D, 3, groups=D, padding=2, bias=False).double()
+    w = x @ encoding.down_weight.T @ encoding.direction_weight.T
+    w = torch.func.functional_call(convolution, {"weight": encoding.mixing_weight.unsqueeze(1)}, (w.mT,))
+    w = F.silu(w[..., : x.size(1)].mT).unflatten(-1, (H, WIDTH)).transpose(1, 2)
     beta = 2 * torch.sigmoid(x @ encoding.strength_weight.T + encoding.strength_bias).transpose(1, 2)
-    return w / w.norm(dim=-1, keepdim=True), beta
+    return w / torch.sqrt((w * w).sum(-1, keepdim=True) + 1e-6), beta
 
 
 def test_path_is_the_product_of_its_matrices() -> None:

@@ -148,7 +148,7 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
         longer = [math.log(max(last - first, encoding.log_length)) for first, last in ends]
         q = q * torch.tensor(longer, dtype=q.dtype)[:, None] / math.log(encoding.log_length)
     seen = torch.tensor([[first <= j < last for j in range(length)] for first, last in ends])
-    q, k, of_content = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen))
+    q, k, of_content = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen, lambda: None))
     bias = bias if of_content is None else of_content
     out = torch.zeros_like(v)
     for i, (first, last) in enumerate(ends):

@@ -132,7 +132,7 @@ def ungrouped(grouped: Encoder | Decoder, name: str, kv_heads: int) -> Encoder |
         if key.endswith("queries_keys_values.weight"):
             q, k, v = state[key].split([DIM, kv_heads * 4, kv_heads * 4])
             state[key] = torch.cat((q, repeated(k, kv_heads), repeated(v, kv_heads)))
-        if key.endswith(("direction_weight", "strength_weight", "strength_bias")):
+        if key.endswith(("direction_weight", "mixing_weight", "strength_weight", "strength_bias")):
             state[key] = (
                 state[key].unflatten(0, (kv_heads, -1)).repeat_interleave(HEADS // kv_heads, dim=0).flatten(0, 1)
             )

@@ -39,13 +39,20 @@ class Content(NamedTuple):
 
     of_tokens: the result of the method ``of_tokens``, (B, Lk, S), or None. q_positions: (Lq,) or (B, Lq). k_positions:
     (Lk,) or (B, Lk). seen: returns a mask that broadcasts to (B, H, Lq, Lk), True where a query sees a key, or None for
-    all True.
+    all True. before: returns the index of the token before each of the Lk tokens in its text, (1, Lk) or (B, Lk), -1 for
+    a text's first token, or None if nothing is packed or padded. At padding the index is arbitrary.
     """
 
     of_tokens: Tensor | None
     q_positions: Tensor
     k_positions: Tensor
     seen: Callable[[], Tensor | None]
+    before: Callable[[], Tensor | None]
+
+    def one_before(self, values: Tensor) -> Tensor:
+        """Returns for each of the Lk tokens the values (B, Lk, S) of the token before it in its text, or zeros."""
+        index, behind_zeros = self.before(), F.pad(values, (0, 0, 1, 0))
+        return behind_zeros[:, :-1] if index is None else behind_zeros.take_along_dim(index.unsqueeze(-1) + 1, dim=1)
 
 
 class PositionEncoding(ChecksCalls, nn.Module):

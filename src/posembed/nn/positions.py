@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from posembed.arguments import ChecksCalls, Shaped
 from posembed.errors import ArgumentError
@@ -23,7 +24,7 @@ from posembed.nn.per_layer import PerLayer, each_of
 from posembed.nn.toeplitz import diagonals_if_faster, toeplitz_bias
 from posembed.nn.token_layout import joined, own_lengths, packed_texts, present_tokens
 from posembed.positions.checks import check_image_tokens, wrong_image
-from posembed.positions.from_layout import consecutive, from_segment_ids, given_or_consecutive
+from posembed.positions.from_layout import changes_of_segment, consecutive, from_segment_ids, given_or_consecutive
 from posembed.torch_internals import is_being_recorded, transforms_are_active
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class Positions(ChecksCalls, in_a_pass=True):
 
     def content(self, of_tokens: Tensor | None) -> Content:
         """Returns what the encoding's ``at_content`` reads, given the result of this object's ``of_tokens``."""
-        return Content(of_tokens, self.q_positions, self.k_positions, self._seen_now)
+        return Content(of_tokens, self.q_positions, self.k_positions, self._seen_now, self._before)
 
     def rows(self, project: Project) -> Tensor | None:
         """Returns the projected rows for queries and keys, side by side: (L, 2 D), (B, L, 2 D) or None."""
@@ -406,6 +407,15 @@ class Positions(ChecksCalls, in_a_pass=True):
         if self.present is not None:
             return self.present.cumsum(-1) - 1
         return consecutive(self._length, device=device)
+
+    def _before(self) -> Tensor | None:
+        """Returns ``Content.before``."""
+        index = consecutive(self._length, device=self.q_positions.device)
+        if self.texts is not None:
+            return torch.where(changes_of_segment(self.texts), -1, index - 1)
+        if self.present is None:
+            return None
+        return F.pad(torch.where(self.present, index, -1).cummax(-1).values, (1, 0), value=-1)[:, :-1]
 
     def _seen(self, length: int) -> Tensor | None:
         """Returns a boolean mask of the keys that the last ``length`` tokens see: (Lq, Lk), (B, 1, Lq or 1, Lk).

@@ -2,9 +2,9 @@
 
     score(i, j) = q_i H_i H_(i-1) ... H_(j+1) k_j / sqrt(d), where H_t = I - beta_t w_t w_t^T
 
-Each key head computes w_t, of norm 1, and beta_t in (0, 2) from token t: w_t is a low-rank projection of x_t, and
-beta_t = 2 sigmoid(u x_t + b). In the authors' layer a convolution also mixes the projections of three neighbouring
-tokens before the norm, unless use_w_shortconv=False; this encoding has none.
+Each key head computes w_t and beta_t in (0, 2). With p_t, a low-rank projection of x_t, and the elementwise
+c_t = silu(C_0 p_(t-2) + C_1 p_(t-1) + C_2 p_t), w_t = c_t / |c_t|, and beta_t = 2 sigmoid(u x_t + b). As in the authors'
+code, |c_t| is sqrt(sum of squares + 1e-6).
 
 The products are computed in chunks, in the paper's UT form. With W the rows w_t of a chunk, D = diag(beta) and
 T = (I + tril(D W W^T, -1))^-1, its keys have the scores Q K^T - tril(Q W^T) T tril(D W K^T, -1), and the queries of
@@ -29,6 +29,10 @@ from posembed.tables.fill import STD
 
 CHUNK = 64
 """The number of keys in a chunk."""
+MIXED = 3
+"""The number of neighbouring tokens whose projections the convolution mixes."""
+EPS = 1e-6
+"""Added to the square of each norm."""
 
 
 def path_scores(
@@ -67,7 +71,8 @@ def path_scores(
 class HouseholderPath(PositionEncoding):
     """PaTH (arXiv:2505.16381) for decoders: quadratic in time and memory, with scores in float32 or wider.
 
-    A decoder's cache keeps d + 1 more numbers (d = D / heads) per token, layer and key head; each step reads all.
+    A decoder's cache keeps p_t and beta_t, d + 1 more numbers (d = D / heads) per token, layer and key head; each step
+    reads all.
 
     Args:
         dim: the width D, a multiple of ``heads``.
@@ -75,8 +80,8 @@ class HouseholderPath(PositionEncoding):
         kv_heads: the number of key heads Hk, each with its own Householder matrices. None means ``heads``.
         rank: the rank of the projection that gives the matrices' directions; 32 in the authors' code.
 
-    The state dict holds ``down_weight`` (rank, D), ``direction_weight`` (Hk d, rank), ``strength_weight`` (Hk, D) and
-    ``strength_bias`` (Hk,).
+    The state dict holds ``down_weight`` (rank, D) and ``direction_weight`` (Hk d, rank), whose product gives p_t,
+    ``mixing_weight`` (Hk d, 3), the columns C_0 to C_2, ``strength_weight`` (Hk, D) and ``strength_bias`` (Hk,).
 
     Raises:
         ArgumentError: sizes that do not divide each other.
@@ -100,29 +105,39 @@ class HouseholderPath(PositionEncoding):
             raise ArgumentError(f"kv_heads must divide heads={heads}; got {kv_heads}")
         self.down_weight = nn.Parameter(torch.empty(rank, dim))
         self.direction_weight = nn.Parameter(torch.empty(self.kv_heads * (dim // heads), rank))
+        self.mixing_weight = nn.Parameter(torch.empty(self.kv_heads * (dim // heads), MIXED))
         self.strength_weight = nn.Parameter(torch.empty(self.kv_heads, dim))
         self.strength_bias = nn.Parameter(torch.empty(self.kv_heads))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for weight in (self.down_weight, self.direction_weight, self.strength_weight):
+        for weight in (self.down_weight, self.direction_weight, self.mixing_weight, self.strength_weight):
             fill_(weight, torch.empty(weight.shape).normal_(std=STD))
         fill_(self.strength_bias, torch.zeros(self.kv_heads))
 
     def of_tokens(self, x: Float[Tensor, "B L D"]) -> Float[Tensor, "B L S"]:
-        """Returns each token's w for each key head, then its beta for each: (B, L, Hk (d + 1))."""
+        """Returns each token's p for each key head, then its beta for each: (B, L, Hk (d + 1))."""
         with in_full_precision(x.device):
             x = wide(x)
-            w = F.linear(F.linear(x, wide(self.down_weight)), wide(self.direction_weight))
-            w = F.normalize(w.unflatten(-1, (self.kv_heads, -1)), dim=-1).flatten(-2)
+            projected = F.linear(F.linear(x, wide(self.down_weight)), wide(self.direction_weight))
             beta = 2 * torch.sigmoid(F.linear(x, wide(self.strength_weight), wide(self.strength_bias)))
-            return torch.cat((w, beta), dim=-1)
+            return torch.cat((projected, beta), dim=-1)
 
     def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries that are all 0, the keys, and the complete scores as the bias."""
         assert content.of_tokens is not None
-        w, beta = content.of_tokens[..., : -self.kv_heads], content.of_tokens[..., -self.kv_heads :]
-        w, beta = w.unflatten(-1, (self.kv_heads, -1)).transpose(1, 2), beta.transpose(1, 2)
+        projected, beta = content.of_tokens[..., : -self.kv_heads], content.of_tokens[..., -self.kv_heads :]
+        w, beta = self._directions(projected, content).transpose(1, 2), beta.transpose(1, 2)
         q, k = wide(q), wide(k)
         of_all = (t.repeat_interleave(q.size(1) // k.size(1), dim=1) for t in (k, w, beta))
         return torch.zeros_like(q), k, path_scores(q, *of_all) / math.sqrt(q.size(-1))
+
+    def _directions(self, projected: Float[Tensor, "B L E"], content: Content) -> Float[Tensor, "B L Hk d"]:
+        """Returns w_t of each key head, given p_t of all heads, E = Hk d."""
+        *earlier, own = wide(self.mixing_weight).unbind(-1)
+        mixed = projected * own
+        for weight in reversed(earlier):
+            projected = content.one_before(projected)
+            mixed = mixed + projected * weight
+        w = F.silu(mixed).unflatten(-1, (self.kv_heads, -1))
+        return w * (w.square().sum(-1, keepdim=True) + EPS).rsqrt()
