@@ -159,7 +159,7 @@ ROWS = (
         scores.cope),
     Row(("dape",), f"{DAPE} DAPE.py", "ParallelKerpleLog_DAPE", "a layer, x (2, 100, 32), float64", scores.dape),
     Row(("path",), f"{FLA}/path_attn/naive.py", "naive_path_attn",
-        "a layer, x (2, 100, 32), without its convolution; two chunks", scores.path),
+        "a layer, x (2, 100, 32), the convolution of path_attn.py by torch; two chunks", scores.path),
     Row(("lookhere",), "GreenCUBIC/lookhere lookhere.py", "create_lh_layer_tensor, get_slopes, get_none_slopes",
         "12 heads, a 5 x 7 grid, cones of 90, 180 and 45 degrees", scores.lookhere),
 )  # fmt: skip

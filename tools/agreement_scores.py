@@ -221,7 +221,10 @@ def path(take: Take) -> Pair:
     def theirs(x: Tensor, *heads: Tensor) -> Tensor:
         from einops import rearrange
 
-        w = F.normalize((x @ encoding.down_weight.T @ encoding.direction_weight.T).unflatten(-1, (H, WIDTH)), dim=-1)
+        w = (x @ encoding.down_weight.T @ encoding.direction_weight.T).mT
+        w = F.conv1d(w, encoding.mixing_weight.unsqueeze(1), padding=2, groups=D)[..., : x.size(1)].mT
+        w = F.silu(w).unflatten(-1, (H, WIDTH))
+        w = w / (w.square().sum(-1, keepdim=True) + 1e-6).sqrt()
         beta = 2 * F.linear(x, encoding.strength_weight, encoding.strength_bias).sigmoid()
         given = (*(t.transpose(1, 2) for t in heads), w, beta, torch.zeros(B, x.size(1), H))
         return take(rearrange=rearrange).naive_path_attn(*given, scale=WIDTH**-0.5).transpose(1, 2)
