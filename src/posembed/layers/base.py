@@ -193,7 +193,7 @@ class PositionEncoding(ChecksCalls, nn.Module):
         """Returns q, k and a bias whose scores, q k / sqrt(e) + bias, depend on the tokens' content.
 
         Called in each layer, after ``at_queries_keys`` and the log-length factor, and instead of ``at_scores``. The
-        queries are the last Lq of the Lk tokens.
+        queries are the last Lq of the Lk tokens. If e is 0, the bias is the scores.
         """
         return q, k, None
 

@@ -43,7 +43,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
     H is a multiple of Hk: the first H / Hk query heads attend to the first key head, and so on.
 
     Args:
-        bias: the bias on the scores. If given, the bias alone decides which tokens each token sees.
+        bias: the bias on the scores. If given, the bias alone decides which tokens each token sees; for q and k of
+            width 0, it is the scores.
         causal: without a bias, True lets token i see only the tokens up to i (Lq = Lk).
         window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all tokens up to i.
     """
@@ -65,6 +66,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
         return attend_padded(q, k, v, is_causal=causal, enable_gqa=grouped)
     bias = bias if bias.dtype == torch.bool else bias.to(q.dtype)
     bias = bias.unsqueeze(0) if bias.dim() == 3 else bias
+    if not q.size(-1):
+        v = v.repeat_interleave(q.size(1) // v.size(1), dim=1) if grouped else v
+        return bias.softmax(dim=-1) @ v
     if grouped and length == 1:
         return _attend_from_one(q, k, v, bias)
     return attend_padded(q, k, v, attn_mask=bias, enable_gqa=grouped)

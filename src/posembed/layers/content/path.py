@@ -124,13 +124,13 @@ class HouseholderPath(PositionEncoding):
             return torch.cat((projected, beta), dim=-1)
 
     def at_content(self, q: Tensor, k: Tensor, content: Content) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns queries that are all 0, the keys, and the complete scores as the bias."""
+        """Returns queries and keys of width 0, and the complete scores as the bias."""
         assert content.of_tokens is not None
         projected, beta = content.of_tokens[..., : -self.kv_heads], content.of_tokens[..., -self.kv_heads :]
         w, beta = self._directions(projected, content).transpose(1, 2), beta.transpose(1, 2)
-        q, k = wide(q), wide(k)
+        q, k = wide(q) / math.sqrt(q.size(-1)), wide(k)
         of_all = (t.repeat_interleave(q.size(1) // k.size(1), dim=1) for t in (k, w, beta))
-        return torch.zeros_like(q), k, path_scores(q, *of_all) / math.sqrt(q.size(-1))
+        return q[..., :0], k[..., :0], path_scores(q, *of_all)
 
     def _directions(self, projected: Float[Tensor, "B L E"], content: Content) -> Float[Tensor, "B L Hk d"]:
         """Returns w_t of each key head, given p_t of all heads, E = Hk d."""
