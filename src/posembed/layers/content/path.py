@@ -48,23 +48,20 @@ def path_scores(
     Scores of keys after their query are meaningless.
     """
     queries, keys = q.size(-2), k.size(-2)
-    own = torch.arange(keys - queries, keys, device=q.device)[:, None]
     columns = []
     for first in reversed(range(0, max(keys, 1), chunk)):
-        here = slice(first, min(first + chunk, keys))
+        here = slice(first, first + chunk)
         before = max(0, min(first - (keys - queries), queries))  # queries that see no key of this chunk
-        w_here, scaled = w[..., here, :], w[..., here, :] * beta[..., here, None]
-        matrix = torch.eye(w_here.size(-2), dtype=q.dtype, device=q.device) + (scaled @ w_here.mT).tril(-1)
-        of_both = torch.cat(((scaled @ k[..., here, :].mT).tril(-1), scaled), dim=-1)
-        of_keys, of_queries = torch.linalg.solve_triangular(matrix, of_both, upper=False).split(
-            (w_here.size(-2), q.size(-1)), dim=-1
-        )
+        w_here, k_here = w[..., here, :], k[..., here, :]
+        scaled = w_here * beta[..., here, None]
+        of_both = torch.cat(((scaled @ k_here.mT).tril(-1), scaled), dim=-1)
+        of_both = torch.linalg.solve_triangular(scaled @ w_here.mT, of_both, upper=False, unitriangular=True)
         later = q[..., before:, :]
-        after = torch.arange(here.start, here.stop, device=q.device) > own[before:]
-        along = (later @ w_here.mT).masked_fill(after, 0)
-        scores = later @ k[..., here, :].mT - along @ of_keys
-        columns.append(F.pad(scores, (0, 0, before, 0)))
-        q = torch.cat((q[..., :before, :], later - along @ of_queries), dim=-2)
+        along, scores = (later @ torch.cat((w_here, k_here), dim=-2).mT).tensor_split(2, dim=-1)
+        along = along.tril(before + keys - queries - first)  # a query passes no token after it
+        of_keys, of_queries = (along @ of_both).split((k_here.size(-2), q.size(-1)), dim=-1)
+        columns.append(F.pad(scores - of_keys, (0, 0, before, 0)))
+        q = torch.cat((q[..., :before, :], later - of_queries), dim=-2)
     return torch.cat(columns[::-1], dim=-1)
 
 
