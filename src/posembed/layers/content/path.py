@@ -7,9 +7,10 @@ c_t = silu(C_0 p_(t-2) + C_1 p_(t-1) + C_2 p_t), w_t = c_t / |c_t|, and beta_t =
 code, |c_t| is sqrt(sum of squares + 1e-6).
 
 The products are computed in chunks, in the paper's UT form. With W the rows w_t of a chunk, D = diag(beta) and
-T = (I + tril(D W W^T, -1))^-1, its keys have the scores Q K^T - tril(Q W^T) T tril(D W K^T, -1), and the queries of
-later tokens are passed to the chunk before as Q - Q W^T T D W. All scores together take 3 to 4 times as many
-multiplications as Q K^T, one step per chunk, and memory for (B, H, L, L) numbers.
+T = (I + tril(D W W^T, -1))^-1, its own queries have the scores Q K^T - tril(Q W^T) T tril(D W K^T, -1) and go to the
+chunk before as Q - tril(Q W^T) T D W; queries of later chunks see K - (T tril(D W K^T, -1))^T W and go there as
+Q (I - W^T T D W). This takes about twice as many multiplications as Q K^T, one step per chunk, and memory for
+(B, H, L, L) numbers.
 """
 
 from __future__ import annotations
@@ -48,21 +49,26 @@ def path_scores(
     Scores of keys after their query are meaningless.
     """
     queries, keys = q.size(-2), k.size(-2)
-    columns = []
-    for first in reversed(range(0, max(keys, 1), chunk)):
-        here = slice(first, first + chunk)
-        before = max(0, min(first - (keys - queries), queries))  # queries that see no key of this chunk
-        w_here, k_here = w[..., here, :], k[..., here, :]
-        scaled = w_here * beta[..., here, None]
-        of_both = torch.cat(((scaled @ k_here.mT).tril(-1), scaled), dim=-1)
-        of_both = torch.linalg.solve_triangular(scaled @ w_here.mT, of_both, upper=False, unitriangular=True)
-        later = q[..., before:, :]
-        along, scores = (later @ torch.cat((w_here, k_here), dim=-2).mT).tensor_split(2, dim=-1)
-        along = along.tril(before + keys - queries - first)  # a query passes no token after it
-        of_keys, of_queries = (along @ of_both).split((k_here.size(-2), q.size(-1)), dim=-1)
-        columns.append(F.pad(scores - of_keys, (0, 0, before, 0)))
-        q = torch.cat((q[..., :before, :], later - of_queries), dim=-2)
-    return torch.cat(columns[::-1], dim=-1)
+    chunk = max(1, min(chunk, keys))
+    chunks = max(1, -(-keys // chunk))
+    first, end = (keys - queries) // chunk, chunks * chunk - keys  # the first chunk of a query; rows after the text
+    start = keys - queries - first * chunk
+    k, w, scaled = (F.pad(t, (0, 0, 0, end)).unflatten(2, (chunks, chunk)) for t in (k, w, w * beta.unsqueeze(-1)))
+    q = F.pad(q, (0, 0, start, end)).unflatten(2, (chunks - first, chunk))
+    of_both = torch.cat(((scaled @ k.mT).tril(-1), scaled), dim=-1)
+    of_both = torch.linalg.solve_triangular(scaled @ w.mT, of_both, upper=False, unitriangular=True)
+    of_keys, of_queries = of_both.split((chunk, q.size(-1)), dim=-1)
+    along = (q @ w[:, :, first:].mT).tril()
+    own = q @ k[:, :, first:].mT - along @ of_keys[:, :, first:]
+    q = q - along @ of_queries[:, :, first:]
+    k, turns = k - of_keys.mT @ w, w.mT @ of_queries
+    columns, later = [], q.new_empty(*q.shape[:2], 0, q.size(-1))
+    for j in reversed(range(chunks)):
+        column, later = later @ k[:, :, j].mT, later - later @ turns[:, :, j]
+        if j >= first:
+            column, later = torch.cat((own[:, :, j - first], column), 2), torch.cat((q[:, :, j - first], later), 2)
+        columns.append(F.pad(column, (0, 0, start + queries + end - column.size(2), 0)))
+    return torch.cat(columns[::-1], dim=-1)[:, :, start : start + queries, :keys]
 
 
 class HouseholderPath(PositionEncoding):
