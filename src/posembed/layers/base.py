@@ -39,8 +39,8 @@ class Content(NamedTuple):
 
     of_tokens: the result of the method ``of_tokens``, (B, Lk, S), or None. q_positions: (Lq,) or (B, Lq). k_positions:
     (Lk,) or (B, Lk). seen: returns a mask that broadcasts to (B, H, Lq, Lk), True where a query sees a key, or None for
-    all True. before: returns the index of the token before each of the Lk tokens in its text, (1, Lk) or (B, Lk), -1 for
-    a text's first token, or None if nothing is packed or padded. At padding the index is arbitrary.
+    all True. before: returns the index of the token before each of the Lk tokens in its text, (1, Lk) or (B, Lk), -1
+    for a text's first token, or None if nothing is packed or padded. At padding the index is arbitrary.
     """
 
     of_tokens: Tensor | None

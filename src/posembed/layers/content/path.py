@@ -3,8 +3,8 @@
     score(i, j) = q_i H_i H_(i-1) ... H_(j+1) k_j / sqrt(d), where H_t = I - beta_t w_t w_t^T
 
 Each key head computes w_t and beta_t in (0, 2). With p_t, a low-rank projection of x_t, and the elementwise
-c_t = silu(C_0 p_(t-2) + C_1 p_(t-1) + C_2 p_t), w_t = c_t / |c_t|, and beta_t = 2 sigmoid(u x_t + b). As in the authors'
-code, |c_t| is sqrt(sum of squares + 1e-6).
+c_t = silu(C_0 p_(t-2) + C_1 p_(t-1) + C_2 p_t), w_t = c_t / |c_t|, and beta_t = 2 sigmoid(u x_t + b). As in the
+authors' code, |c_t| is sqrt(sum of squares + 1e-6).
 
 The products are computed in chunks, in the paper's UT form. With W the rows w_t of a chunk, D = diag(beta) and
 T = (I + tril(D W W^T, -1))^-1, its own queries have the scores Q K^T - tril(Q W^T) T tril(D W K^T, -1) and go to the
