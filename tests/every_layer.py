@@ -309,7 +309,7 @@ def read_content(encoding: nn.Module, project: nn.Module, x: Tensor) -> Tensor:
     seen = ids <= ids[:, None]
     with torch.autocast("cpu", enabled=False):  # as in a model
         q, k, bias = encoding.at_content(q, k, Content(encoding.of_tokens(x), ids, ids, lambda: seen, lambda: None))
-        scores = q @ k.mT / math.sqrt(q.size(-1))
+        scores = q @ k.mT / math.sqrt(q.size(-1) or 1)
         return (scores if bias is None else scores + bias).float().masked_fill(~seen, 0)
 
 

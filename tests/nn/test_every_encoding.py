@@ -153,7 +153,7 @@ def definition(layer: Attention, encoding: PositionEncoding, x: Tensor) -> Tenso
     out = torch.zeros_like(v)
     for i, (first, last) in enumerate(ends):
         query = q[:, :, i]
-        scores = (k[:, :, first:last] @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(q.size(-1))
+        scores = (k[:, :, first:last] @ query.unsqueeze(-1)).squeeze(-1) / math.sqrt(q.size(-1) or 1)
         if bias is not None:
             scores = scores + bias[..., i, first:last].double()
         out[:, :, i] = (scores.softmax(-1).unsqueeze(-1) * v[:, :, first:last]).sum(-2)
