@@ -29,7 +29,7 @@ from posembed.settings import Count
 from posembed.tables.fill import STD
 
 CHUNK = 64
-"""The number of keys in a chunk."""
+"""The largest number of keys in a chunk; all but the last have the same."""
 MIXED = 3
 """The number of neighbouring tokens whose projections the convolution mixes."""
 EPS = 1e-6
@@ -49,8 +49,8 @@ def path_scores(
     Scores of keys after their query are meaningless.
     """
     queries, keys = q.size(-2), k.size(-2)
-    chunk = max(1, min(chunk, keys))
     chunks = max(1, -(-keys // chunk))
+    chunk = max(1, -(-keys // chunks))
     first, end = (keys - queries) // chunk, chunks * chunk - keys  # the first chunk of a query; rows after the text
     start = keys - queries - first * chunk
     k, w, scaled = (F.pad(t, (0, 0, 0, end)).unflatten(2, (chunks, chunk)) for t in (k, w, w * beta.unsqueeze(-1)))
