@@ -38,7 +38,7 @@ PARAMETERS: dict[str, Parameters] = {
     **dict.fromkeys(("fox", "cable"), lambda n: LAYERS * (n.width + 1) * n.attention_heads),
     "cope": lambda n: LAYERS * 64 * (n.width // n.attention_heads),
     "dape": lambda n: LAYERS * (32 + 99 * n.attention_heads),
-    "path": lambda n: LAYERS * (64 * n.width + (n.width + 1) * n.attention_heads),
+    "path": lambda n: LAYERS * (67 * n.width + (n.width + 1) * n.attention_heads),
 }
 """The number of position parameters in LAYERS layers, at usual sizes. Encodings not listed here have none."""
 
