@@ -215,8 +215,8 @@ NO_TABLES: list[tuple[str, tuple[int, ...], str]] = [
     *((key, (42, 8), "by its name it belongs to tokens, to a layer or to differences of positions")
       for key in ["wte.weight", "pos_proj.weight", "rel_pos.weight", "tokens.weight", *DIFFERENCES]),
     ("mlp.weight", (42, 8), "mlp.bias is beside it"),
-    ("rows", (1, 6, 7, 8), "it is F32 of 1 x 6 x 7 x 8; a table is a floating tensor (N, D)"),
-    ("rows", (42,), "it is F32 of 42; a table is"),
+    ("rows", (1, 6, 7, 8), "it is F32 of shape (1, 6, 7, 8); a table is a floating tensor (N, D)"),
+    ("rows", (42,), "it is F32 of shape (42,); a table is"),
 ]  # fmt: skip
 
 
@@ -225,8 +225,9 @@ def test_a_tensor_that_is_no_table_is_refused_with_its_reason(
     key: str, shape: tuple[int, ...], why: str, tmp_path: Path
 ) -> None:
     torch.save(OTHERS | {key: torch.randn(shape)}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match=re.escape(f"{key}: not resized: {why}")):
-        posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=key)
+    for stated in ({}, {"reserved": 0}, {"tail": 1}):
+        with pytest.raises(CheckpointError, match=re.escape(f"{key}: not resized: {why}")):
+            posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table=key, **stated)
 
 
 @together(("given", "key"), [("a.rows", "a.rows.weight"), ("rows.weight", "module.rows.weight"), ("b.rows", "rows")])

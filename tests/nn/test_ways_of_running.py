@@ -84,6 +84,17 @@ def test_an_exported_encoder_reads_other_batches_and_lengths(name: str) -> None:
 
 
 @torch.no_grad()
+@together("name", ["fox", "cope", "path", "rope"])
+def test_an_exported_decoder_reads_padded_batches_of_other_sizes(name: str) -> None:
+    model, batch = model_of(name), {0: torch.export.Dim("batch")}
+    dynamic = {"x": batch, "mask": batch}
+    x, mask = torch.randn(2, 7, DIM), torch.tensor([[1] * 7, [0] * 3 + [1] * 4])
+    program = torch.export.export(model, (x,), {"mask": mask}, dynamic_shapes=dynamic).module()
+    x, mask = torch.randn(3, 7, DIM), torch.tensor([[1, 0] * 3 + [1], [0] * 3 + [1] * 4, [1] * 6 + [0]])
+    assert_close(program(x, mask=mask), model(x, mask=mask))
+
+
+@torch.no_grad()
 @together("name", ENCODERS, usual=lambda name: name.split()[-1] in ("tupe", "bipe-alibi"))
 def test_an_exported_encoder_reads_packed_sequences_of_other_lengths(name: str) -> None:
     """Down to a single token."""

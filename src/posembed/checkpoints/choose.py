@@ -255,8 +255,8 @@ def axis_target(found: Found, option: Option, size: Any, key: str | None) -> Tar
     else:
         value = sides[0] if sides[0] == sides[1] and isinstance(field.value, int) else list(sides)
     if pair(value) == pair(field.value):
-        held = f"has {field}={field.value}" if field.stated else f"holds a {option.what} of {field.value}"
-        raise ArgumentError(f"{first.key} already {held}; pass another {option.what}")
+        held = f"{field}={field.value}" if field.stated else f"this {option.what}, {field.value}"
+        raise ArgumentError(f"{first.key} already has {held}; pass another {option.what}")
     refuse_no_cell(tables, {field: value}, option.what)
     changes = tuple(table.sized({field: value}) for table in tables)
     return Target(changes, (first.length, changes[0].length), {field: value}, note=QUERIES_NOTE * (option is QUERIES))

@@ -52,7 +52,9 @@ class Content(NamedTuple):
     def one_before(self, values: Tensor) -> Tensor:
         """Returns for each of the Lk tokens the values (B, Lk, S) of the token before it in its text, or zeros."""
         index, behind_zeros = self.before(), F.pad(values, (0, 0, 1, 0))
-        return behind_zeros[:, :-1] if index is None else behind_zeros.take_along_dim(index.unsqueeze(-1) + 1, dim=1)
+        if index is None:
+            return behind_zeros[:, :-1]
+        return behind_zeros.gather(1, (index + 1).unsqueeze(-1).expand(values.shape))
 
 
 class PositionEncoding(ChecksCalls, nn.Module):

@@ -43,8 +43,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, bias: Bias | None, *, causal: bool, 
     H is a multiple of Hk: the first H / Hk query heads attend to the first key head, and so on.
 
     Args:
-        bias: the bias on the scores. If given, the bias alone decides which tokens each token sees; for q and k of
-            width 0, it is the scores.
+        bias: the bias on the scores. If given, the bias alone decides which tokens each token sees. For q and k of
+            width 0 it must be floats, the scores.
         causal: without a bias, True lets token i see only the tokens up to i (Lq = Lk).
         window: without a bias, token i of a causal text sees i - window + 1 .. i. None means all tokens up to i.
     """

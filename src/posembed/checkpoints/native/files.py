@@ -104,15 +104,17 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     stated = on_grid is False and rows.reserved is not None and rows.old_grid is None
     if stated and named in by_key and in_rows(by_key[named]) and has_rows(tensors[named]):
         by_key[named] = by_key[named].read_by(TableLayout(), doubt=A_GUESS)
+    by_key = {key: checked(as_given(table, rows), found, "", tensors) for key, table in by_key.items()}
     if named in tensors and named not in by_key:
         why = why_no_table(named, tensors) or "it is not known how its rows are read"
         by_key[named] = found_tensor(tensors, named).doubted(why)
     elif named and named not in tensors:
         near = [key for key in tensors if key.startswith(f"{named}.") or f".{key}".endswith(f".{named}")]
         near = near or [key for key in tensors if f".{named}".endswith(f".{key}")]
+        near = [key for key in near if not why_no_table(key, tensors)]
         if near:
             raise CheckpointError(f"--table {named}: no tensor has this key; pass {' or '.join(near[:MOST_LISTED])}")
-    tables = [checked(as_given(by_key[key], rows), found, "", tensors) for key in tensors if key in by_key]
+    tables = [by_key[key] for key in tensors if key in by_key]
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
         found,
@@ -134,10 +136,8 @@ def why_no_table(key: str, tensors: Tensors) -> str:
     if not may_be_table_name(key):
         return "by its name it belongs to tokens, to a layer or to differences of positions"
     if not has_rows(tensors[key]):
-        shape = " x ".join(map(str, tensors[key].shape))
-        return (
-            f"it is {dtype_name(tensors[key])} of {shape}; a table is a floating tensor (N, D), (1, N, D) or (N, 1, D)"
-        )
+        held = f"it is {dtype_name(tensors[key])} of shape {tuple(tensors[key].shape)}"
+        return f"{held}; a table is a floating tensor (N, D), (1, N, D) or (N, 1, D), with N and D above 1"
     return ""
 
 

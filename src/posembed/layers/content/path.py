@@ -9,8 +9,8 @@ authors' code, |c_t| is sqrt(sum of squares + 1e-6).
 The products are computed in chunks, in the paper's UT form. With W the rows w_t of a chunk, D = diag(beta) and
 T = (I + tril(D W W^T, -1))^-1, its own queries have the scores Q K^T - tril(Q W^T) T tril(D W K^T, -1) and go to the
 chunk before as Q - tril(Q W^T) T D W; queries of later chunks see K - (T tril(D W K^T, -1))^T W and go there as
-Q (I - W^T T D W). This takes about twice as many multiplications as Q K^T, one step per chunk, and memory for
-(B, H, L, L) numbers.
+Q (I - W^T T D W). In a long text this takes about twice as many multiplications as Q K^T. There is one step per chunk,
+and memory for (B, H, L, L) numbers.
 """
 
 from __future__ import annotations
@@ -61,10 +61,17 @@ def path_scores(
     along = (q @ w[:, :, first:].mT).tril()
     own = q @ k[:, :, first:].mT - along @ of_keys[:, :, first:]
     q = q - along @ of_queries[:, :, first:]
-    k, turns = k - of_keys.mT @ w, w.mT @ of_queries
+    few = queries < chunk  # as in decoding, where a product for all queries costs more than one for each
+    if not few:
+        k, turns = k - of_keys.mT @ w, w.mT @ of_queries
     columns, later = [], q.new_empty(*q.shape[:2], 0, q.size(-1))
     for j in reversed(range(chunks)):
-        column, later = later @ k[:, :, j].mT, later - later @ turns[:, :, j]
+        column = later @ k[:, :, j].mT
+        if few:
+            along = later @ w[:, :, j].mT
+            column, later = column - along @ of_keys[:, :, j], later - along @ of_queries[:, :, j]
+        else:
+            later = later - later @ turns[:, :, j]
         if j >= first:
             column, later = torch.cat((own[:, :, j - first], column), 2), torch.cat((q[:, :, j - first], later), 2)
         columns.append(F.pad(column, (0, 0, start + queries + end - column.size(2), 0)))
