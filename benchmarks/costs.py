@@ -35,7 +35,7 @@ from posembed.words import in_bytes
 LAYERS, HEADS, HEAD_DIM = 6, 4, 64
 HEADS_IN_MEMORY, TIMES_IN_MEMORY = 12, 8
 FACTORS = (2.0,) * (HEAD_DIM // 2)
-MIXTURES = ("rope+window", "rolling/none+logn", "rolling/none+logn/fox")
+MIXTURES = ("rope+window", "rolling/none+logn", "rolling/path")
 
 
 def steps(name: str, length: int) -> tuple[Callable[[], object], Callable[[], object]]:

@@ -71,6 +71,7 @@ SECTIONS = {
             "fox",
             "cable",
             "rolling/none+logn",
+            "rolling/path",
             "rolling",
             "rope+window",
             "kerple-power",
@@ -107,6 +108,7 @@ SECTIONS = {
         ),
         leading=(
             "rolling/none+logn",
+            "rolling/path",
             "rope",
             "kerple-log",
             "alibi",

@@ -22,7 +22,7 @@ from posembed.nn.encodings import ENCODINGS, Use, names_for, split_mixture
 
 SOURCE = "benchmarks/results/every-encoding.md"
 TABLE = Path(candidates.__file__).with_suffix(".json")
-ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window", "rolling/none+logn")}
+ALSO: dict[Use, tuple[str, ...]] = {"decoder": ("rope+window", "alibi+window", "rolling/none+logn", "rolling/path")}
 """More names to measure, with a suffix or with different encodings by layer."""
 SAID = {"+window": "under a causal window", "+logn": "with logits that grow with the logarithm of the length"}
 TRAINED, LONGEST = 8, 16

@@ -18,6 +18,8 @@ TABLE = data_of(__file__)
 Parameters = Callable[[Needs], int]
 _rows: Parameters = lambda n: n.length * n.width  # noqa: E731
 _longest: Parameters = lambda n: (n.longest or n.length) * n.width  # noqa: E731
+_ring: Parameters = lambda n: n.window * n.width  # noqa: E731
+_path: Parameters = lambda n: 67 * n.width + (n.width + 1) * n.attention_heads  # noqa: E731
 _tupe: Parameters = lambda n: (n.length + 2 * n.width + 4) * n.width  # noqa: E731
 PARAMETERS: dict[str, Parameters] = {
     **dict.fromkeys(("learned", "learned-averaged"), _rows),
@@ -26,7 +28,8 @@ PARAMETERS: dict[str, Parameters] = {
     **dict.fromkeys(("learned-1d", "learned-2d"), lambda n: (1 + n.length) * n.width),
     "factorized": lambda n: (1 + sum(n.grid or ())) * n.width,
     "learned-concat": lambda n: n.length * (n.width // 4),
-    **dict.fromkeys(("rolling", "rolling/none+logn"), lambda n: n.window * n.width),
+    **dict.fromkeys(("rolling", "rolling/none+logn"), _ring),
+    "rolling/path": lambda n: _ring(n) + LAYERS // 2 * _path(n),
     **dict.fromkeys(("pope", "rope-mixed"), lambda n: n.width),
     **dict.fromkeys(("bipe-rope", "bipe-alibi"), lambda n: -(-n.length // 8) * n.width),
     "seqpe": lambda n: 25_824 + 32 * len(str((n.longest or n.length) - 1)) + 33 * n.width,
@@ -38,7 +41,7 @@ PARAMETERS: dict[str, Parameters] = {
     **dict.fromkeys(("fox", "cable"), lambda n: LAYERS * (n.width + 1) * n.attention_heads),
     "cope": lambda n: LAYERS * 64 * (n.width // n.attention_heads),
     "dape": lambda n: LAYERS * (32 + 99 * n.attention_heads),
-    "path": lambda n: LAYERS * (67 * n.width + (n.width + 1) * n.attention_heads),
+    "path": lambda n: LAYERS * _path(n),
 }
 """The number of position parameters in LAYERS layers, at usual sizes. Encodings not listed here have none."""
 
