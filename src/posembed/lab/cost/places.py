@@ -72,7 +72,7 @@ class Places:
     def __call__(self) -> object:
         """Runs the forward pass and, in training, the backward pass. The results also serve as upstream gradients."""
         with torch.set_grad_enabled(self.training):
-            made = [tensor for tensor in self.results() if tensor.requires_grad]
+            made = [tensor for tensor in self.results() if self.training and tensor.requires_grad]
             if self.training and (loss := self.encoding.auxiliary_loss(self.shape.length, self.generator)) is not None:
                 made.append(loss)
         leaves = [tensor for tensor in (*self.leaves, *self.encoding.parameters()) if tensor.requires_grad]
