@@ -95,8 +95,8 @@ def draw_choice() -> None:
         names, x, y = zip(*points, strict=True)
         drawn = axes.scatter(x, y, marker=marker, label=label, clip_on=False, zorder=3)
         colours |= dict.fromkeys(names, drawn.get_facecolor()[0])
-    axes.set(xscale="log", xlim=(3.9, 42), ylim=(0, 110), xlabel="Perplexity at 512 tokens, trained at 64 (lower is better)",
-             ylabel="Passkeys found at 512 characters, %")  # fmt: skip
+    axes.set(xscale="log", xlim=(3.9, 42), ylim=(0, 110), ylabel="Passkeys found at 512 characters, %",
+             xlabel="Perplexity at 512 tokens, trained at 64 (lower is better)")  # fmt: skip
     axes.set_xticks(ticks := [5, 6, 8, 10, 15, 20, 30], [str(tick) for tick in ticks], minor=False)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
