@@ -106,12 +106,12 @@ READS = (
         ),
     ),
     Reads(
-        "checkpoints/small_copies.py", "models[0].config.num_frames", SOME, ("transformers.VideoMAEConfig: num_frames",)
+        "checkpoints/proof/copies.py", "models[0].config.num_frames", SOME, ("transformers.VideoMAEConfig: num_frames",)
     ),
-    Reads("checkpoints/small_copies.py", "section[field.path[-1]]", DATA),
-    Reads("checkpoints/whole_models.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
+    Reads("checkpoints/proof/copies.py", "section[field.path[-1]]", DATA),
+    Reads("checkpoints/proof/whole_models.py", "module[field]", SOME, ("transformers.LlavaConfig: image_seq_length",)),
     Reads(
-        "checkpoints/proof_inputs.py",
+        "checkpoints/proof/inputs.py",
         "config.is_encoder_decoder config.max_2d_position_embeddings config.num_channels config.patch_size "
         "config.posemb_grid_size config.spatial_merge_size config.text_config config.vision_config config[each] "
         "config[f'pos_emb_{side}'] config[name] each[name] model.config.image_token_id model.get_image_features "

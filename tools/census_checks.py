@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from posembed import inspect_checkpoint, resize_checkpoint
 from posembed.checkpoints.position_tables import pair
-from posembed.checkpoints.proof_inputs import inputs_of, text_inputs
+from posembed.checkpoints.proof.inputs import inputs_of, text_inputs
 from posembed.errors import PosEmbedError
 
 TOLERANCE = 1e-4

@@ -11,9 +11,10 @@ from torch import nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import TableSize
-from posembed.checkpoints.proof import IN_PART, SAME, SMOOTH, fill, pair_up, resized, seeded
-from posembed.checkpoints.proof_inputs import inputs_of
-from posembed.checkpoints.small_copies import copies, undisturbed
+from posembed.checkpoints.proof.answers import SAME, SMOOTH, fill, pair_up, resized, seeded
+from posembed.checkpoints.proof.copies import copies, undisturbed
+from posembed.checkpoints.proof.inputs import inputs_of
+from posembed.checkpoints.proof.reads import IN_PART
 from posembed.checkpoints.sources.configs import models_around
 from posembed.errors import ArgumentError
 from posembed.tables.resize import kernels_between

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from posembed.checkpoints.position_tables import pair
-from posembed.checkpoints.proof_inputs import image_inputs, inputs_of, text_inputs
+from posembed.checkpoints.proof.inputs import image_inputs, inputs_of, text_inputs
 from posembed.checkpoints.sources.configs import models_around
 
 LONGEST_TEXT = 1024  # in tokens

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import posembed
 from posembed.checkpoints.position_tables import PositionTable
-from posembed.checkpoints.proof import smooth
+from posembed.checkpoints.proof.answers import smooth
 from posembed.errors import CheckpointError
 from posembed.tables import Axis
 from tiny_models import IMAGE, TEXT, first_output, reloaded, saved, tiny_model

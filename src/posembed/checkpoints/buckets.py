@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target, listing
 from posembed.checkpoints.position_tables import Config, ConfigField, Found, FoundTable, TableSize, section
-from posembed.checkpoints.proof import same, seeded
-from posembed.checkpoints.proof_inputs import NotTried, inputs_of
+from posembed.checkpoints.proof.answers import same, seeded
+from posembed.checkpoints.proof.copies import small_copy, undisturbed
+from posembed.checkpoints.proof.inputs import NotTried, inputs_of
 from posembed.checkpoints.responses import BUCKETS
-from posembed.checkpoints.small_copies import small_copy, undisturbed
 from posembed.checkpoints.sources.base import shapes_of
 from posembed.checkpoints.sources.configs import models_around
 from posembed.errors import ArgumentError, CheckpointError

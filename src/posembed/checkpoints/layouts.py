@@ -29,7 +29,7 @@ from posembed.checkpoints.position_tables import (
     pair,
     section,
 )
-from posembed.checkpoints.proof import why_unread
+from posembed.checkpoints.proof.prove import why_unread
 from posembed.checkpoints.responses import BUCKETS, size_fields
 from posembed.checkpoints.sources.model_types import is_typed
 from posembed.modelfiles.safetensors import AnyTensor, dtype_name, values_of

@@ -43,7 +43,7 @@ from posembed.checkpoints.position_tables import (
     Tensors,
     tiled_sizes,
 )
-from posembed.checkpoints.proof import as_known, proved
+from posembed.checkpoints.proof.prove import as_known, proved
 from posembed.checkpoints.responses import size_fields, with_field
 from posembed.checkpoints.sources.base import shapes_of
 from posembed.checkpoints.sources.configs import build_on_meta, config_object, source_of

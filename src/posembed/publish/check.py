@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from posembed.arguments import checks_arguments
-from posembed.checkpoints.proof import floats_in, seeded_outputs
-from posembed.checkpoints.proof_inputs import IMAGES, SHORT_TEXT, NotTried, Sizes, full_inputs
-from posembed.checkpoints.small_copies import undisturbed
+from posembed.checkpoints.proof.answers import floats_in, seeded_outputs
+from posembed.checkpoints.proof.copies import undisturbed
+from posembed.checkpoints.proof.inputs import IMAGES, SHORT_TEXT, NotTried, Sizes, full_inputs
 from posembed.checkpoints.sources.base import quiet, takes_text
 from posembed.checkpoints.sources.configs import config_object, source_of
 from posembed.errors import CheckpointError

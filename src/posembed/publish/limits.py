@@ -9,7 +9,7 @@ from posembed.checkpoints.choose import NOT_TEXT
 from posembed.checkpoints.find import find_tables
 from posembed.checkpoints.plan import BOTH
 from posembed.checkpoints.position_tables import PIXELS, Size, pair, section
-from posembed.checkpoints.proof_inputs import Sizes
+from posembed.checkpoints.proof.inputs import Sizes
 from posembed.checkpoints.settings import (
     NO_LIMIT,
     OF_IMAGES,

@@ -16,6 +16,7 @@ from posembed.checkpoints.sources.base import takes_text
 from posembed.checkpoints.sources.hugging_face import FEW_TOKENS
 
 LONGEST_TEXT = 1024  # in tokens; longer tables are tried with texts of this length
+SHORT_TEXTS = (16, 64, 512, 8, 4)  # in tokens; some models accept only lengths that are a multiple of some number
 SHORT_TEXT = 8
 MOST_NUMBERS = 64_000_000  # the maximum number of values in a copy or an image: 256 MB
 ANY_IMAGE = (64, 64)  # pixels, for models whose config gives no size of images

@@ -18,7 +18,7 @@ from torch import nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import ConfigField, TableSize, times
-from posembed.checkpoints.proof_inputs import MOST_NUMBERS, NotTried, TooLarge
+from posembed.checkpoints.proof.inputs import MOST_NUMBERS, NotTried, TooLarge
 from posembed.checkpoints.sources.base import HALF, Few, quiet
 from posembed.checkpoints.sources.configs import source_of
 from posembed.checkpoints.sources.hugging_face import part_of

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from posembed.checkpoints.choose import Target
 from posembed.checkpoints.position_tables import IMAGE_TOKENS, Size, fields_in
-from posembed.checkpoints.proof_inputs import Misread, features_in, image_inputs, inputs_of
-from posembed.checkpoints.small_copies import small_copy, undisturbed
+from posembed.checkpoints.proof.copies import small_copy, undisturbed
+from posembed.checkpoints.proof.inputs import Misread, features_in, image_inputs, inputs_of
 from posembed.checkpoints.sources.configs import models_around
 from posembed.errors import CheckpointError
 from posembed.words import last_line
