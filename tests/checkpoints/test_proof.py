@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 import posembed
-from posembed.checkpoints import proof
 from posembed.checkpoints.position_tables import PositionTable
+from posembed.checkpoints.proof.reads import shows_order
 from posembed.errors import CheckpointError
 from posembed.tables.families import FAMILIES
 from tiny_models import IMAGE, TEXT, reloaded, saved, tiny_model
@@ -218,9 +218,9 @@ def test_cells_are_in_order_if_gradients_behind_a_norm_say_so() -> None:
             "one later": numbers.flatten().roll(1),
             "an eighth in another order": swapped,
         }
-        assert proof.shows_order(rows, [before[None]])
+        assert shows_order(rows, [before[None]])
         for order, changed in others.items():
-            assert not proof.shows_order(rows, [before[None, changed.flatten()]]), (order, height, width)
+            assert not shows_order(rows, [before[None, changed.flatten()]]), (order, height, width)
 
 
 def test_the_new_grid_is_tried_before_anything_is_written(tmp_path: Path) -> None:
