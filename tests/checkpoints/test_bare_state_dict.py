@@ -247,7 +247,9 @@ def test_a_square_parameter_named_like_positions_is_proposed(key: str, tmp_path:
 @together("shape", [(1, 14, 20, 8), (1, 8, 197, 8)])
 def test_a_grid_is_no_line_because_reserved_rows_are_stated(shape: tuple[int, ...], tmp_path: Path) -> None:
     torch.save({"pos_embed": torch.randn(shape)}, tmp_path / "x.pt")
-    with pytest.raises(CheckpointError, match="the sides of its grid are not known; pass --old-grid"):
+    with pytest.raises(
+        CheckpointError, match="does not show the sides of its grid; pass two numbers in it as --old-grid"
+    ):
         posembed.resize_checkpoint(tmp_path / "x.pt", tmp_path / "out.pt", length=64, table="pos_embed", reserved=0)
 
 

@@ -121,6 +121,68 @@ def test_differences_of_another_image_are_refused(tmp_path: Path) -> None:
         resized(state, tmp_path, window=5, table="blocks.0.attn.rel_pos_h")
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_stated_grid_is_that_of_images(by_name: bool, tmp_path: Path) -> None:
+    """A text table with as many rows as the image table, or as its cells, stays as it is."""
+    tokens = {"decoder.tok_emb.weight": torch.randn(30, DIM)}
+    patches = {"encoder.patch_embed.weight": torch.randn(DIM, 3, 4, 4)}
+    clip = {"token_embedding.weight": torch.randn(30, DIM), "visual.conv1.weight": torch.randn(DIM, 3, 4, 4)}
+    for image, text, beside, front in (
+        ("encoder.pos_embed", "decoder.pos_emb.weight", {**tokens, "encoder.cls_token": torch.randn(1, 1, DIM)}, 1),
+        ("encoder.pos_embed", "decoder.pos_emb.weight", {**tokens, **patches}, 0),
+        ("encoder.pos_embed", "decoder.pos_embed", {**tokens, **patches}, 1),
+        ("visual.positional_embedding", "positional_embedding", clip, 1),
+    ):
+        for rows in (32, 33):
+            shape = (32 + front, DIM) if "visual" in image else (1, 32 + front, DIM)
+            state = {text: torch.randn(rows, DIM), image: torch.randn(shape), **beside}
+            given = {"old_grid": (4, 8), "grid": (4, 16), **({"table": image} if by_name else {})}
+            new = resized(state, tmp_path, {"max_text_len": rows}, **given)
+            assert (new["args"], torch.equal(new["model"][text], state[text])) == ({"max_text_len": rows}, True)
+            layout = TableLayout(prefix=front, grid=(4, 8))
+            assert torch.equal(new["model"][image], resize_table(state[image], grid=(4, 16), layout=layout)), image
+
+
+def test_stated_rows_are_those_of_any_table_that_has_positions(tmp_path: Path) -> None:
+    for front, tail in ((0, 1), (5, 0), (3, 2)):
+        state = {"pos_embed": torch.randn(1, front + 16 + tail, DIM), "cls_token": torch.randn(1, 1, DIM)}
+        rows = {"reserved": front or None, "tail": tail or None}
+        for given in ({"grid": (6, 5)}, {"grid": (6, 5), "old_grid": (4, 4)}, {"grid": (6, 5), "table": "pos_embed"}):
+            new = resized(state, tmp_path, **rows, **given)["model"]["pos_embed"]
+            layout = TableLayout(prefix=front, grid=(4, 4), tail=tail)
+            assert torch.equal(new, resize_table(state["pos_embed"], grid=(6, 5), layout=layout)), (rows, given)
+        state = {"time_embed": torch.randn(1, front + 8 + tail, DIM), "norm.weight": torch.randn(DIM)}
+        new = resized(state, tmp_path, frames=16, **rows)["model"]["time_embed"]
+        assert torch.equal(new[:, :front], state["time_embed"][:, :front])
+        assert torch.equal(new[:, front + 16 :], state["time_embed"][:, front + 8 :])
+    state = {
+        "text.position_embeddings.weight": torch.randn(66, DIM),
+        "segment_position_embeddings.weight": torch.ones(2, 8),
+    }
+    given = {"table": "text.position_embeddings.weight", "reserved": 2}
+    new = resized(state, tmp_path, {"max_len": 64}, length=128, **given)
+    assert (new["args"], len(new["model"]["text.position_embeddings.weight"])) == ({"max_len": 128}, 130)
+    with pytest.raises(CheckpointError, match="has 66 rows, and none is left beside 66 reserved"):
+        resized(state, tmp_path, length=128, **given | {"reserved": 66})
+    state = {"a.relative_position_bias_table": torch.randn(9, 2)}
+    with pytest.raises(CheckpointError, match="its rows are no positions, patches or frames"):
+        resized(state, tmp_path, window=3, table="a.relative_position_bias_table", reserved=1)
+
+
+def test_frames_of_the_data_are_not_those_of_a_row(tmp_path: Path) -> None:
+    """As in MViT, whose convolution of depth 3 has a stride of 2."""
+    state = {"pos_embed_temporal": torch.randn(1, 8, DIM), "pos_embed_spatial": torch.randn(1, 16, DIM)}
+    state["patch_embed.proj.weight"] = torch.randn(DIM, 3, 3, 7, 7)
+    for settings, rows, changed in (
+        ({"num_frames": 16}, 16, {"num_frames": 32}),
+        ({"num_frames": 16, "max_frames": 24}, 16, {"num_frames": 32, "max_frames": 24}),
+        ({"num_frames": 24, "max_frames": 64}, 10, {"num_frames": 32, "max_frames": 64}),
+        ({"max_frames": 64}, 32, {"max_frames": 64}),
+    ):
+        new = resized(state, tmp_path, settings, frames=32)
+        assert (new["model"]["pos_embed_temporal"].shape[1], new["args"]) == (rows, changed)
+
+
 def test_videos_have_frames_and_sides(tmp_path: Path) -> None:
     """In one table, or in one for each."""
     cells = {"pos_embed": torch.randn(1, 1 + 4 * 3 * 3, DIM), "patch_embed.weight": torch.randn(DIM, 3, 2, 16, 16)}
@@ -132,7 +194,7 @@ def test_videos_have_frames_and_sides(tmp_path: Path) -> None:
     assert torch.equal(new["model"]["pos_embed"], resize_table(cells["pos_embed"], sizes=sizes, layout=layout))
     with pytest.raises(CheckpointError, match="has 37 rows, not 5 reserved rows, a grid of 4 x 2 x 3"):
         resized(cells, tmp_path, frames=16, old_grid=(4, 2, 3), reserved=5)
-    with pytest.raises(CheckpointError, match="has 37 rows, not 28 reserved rows, a grid of 3 x 3"):
+    with pytest.raises(CheckpointError, match="has 37 rows, 28 more than a grid of 3 x 3"):
         resized(cells, tmp_path, image_size=80, old_grid=(3, 3))
     apart = {"pos_embed": torch.randn(1, 10, DIM), "time_embed": torch.randn(1, 8, DIM)}
     apart["patch_embed.proj.weight"] = torch.randn(DIM, 3, 16, 16)
@@ -160,7 +222,7 @@ def test_a_table_with_a_dimension_for_each_side(tmp_path: Path) -> None:
         )
         assert_close(actual, scaled)
     [report] = inspect_checkpoint(tmp_path / "old.pth").tables
-    assert "the sides of its grid are not known" in report.table.doubt
+    assert "does not show the sides of its grid" in report.table.doubt
 
 
 def test_fixed_sines_and_cosines_are_recomputed(tmp_path: Path) -> None:

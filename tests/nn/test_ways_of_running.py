@@ -55,6 +55,17 @@ def test_compiled_without_a_break(name: str) -> None:
 
 
 @torch.no_grad()
+def test_compiled_for_any_length() -> None:
+    """A graph that was made for other lengths reads those that PaTH's chunks divide."""
+    torch.compiler.reset()
+    model = model_of("path").double()
+    compiled = torch.compile(model, backend="aot_eager", dynamic=True)
+    for length in (70, 71, 64, 129):
+        x = torch.randn(2, length, DIM, dtype=torch.float64)
+        assert_close(compiled(x), model(x), msg=str(length))
+
+
+@torch.no_grad()
 def test_compiled_steps_with_a_cache() -> None:
     """Each step has the numbers of the whole text, and the number of steps is not the number of graphs."""
     torch.compiler.reset()

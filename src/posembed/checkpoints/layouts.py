@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -369,11 +369,16 @@ def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayou
     return replace(layout, tail=1) if f"{parent(key)}.{LAST_TOKEN}".lstrip(".") in tensors else layout
 
 
-def guessed_grid(table: FoundTable) -> FoundTable:
-    for prefix in GUESSED_PREFIXES:
-        side = math.isqrt(max(table.rows - prefix, 0))
-        if side > 1 and side * side == table.rows - prefix:
-            return table.read_by(TableLayout(prefix=prefix, grid=(side, side)), doubt=A_GUESS)
+def guessed_grid(
+    table: FoundTable, prefixes: Iterable[int] = GUESSED_PREFIXES, tail: int = 0, grids: Iterable[Size] = ()
+) -> FoundTable:
+    """Returns a table on one of the grids, or on a square, after one of these numbers of rows."""
+    for prefix in prefixes:
+        cells = max(table.rows - prefix - tail, 0)
+        side = math.isqrt(cells)
+        for grid in (*grids, *[(side, side)] * (side > 1)):
+            if math.prod(grid) == cells:
+                return table.read_by(TableLayout(prefix=prefix, grid=grid, tail=tail), doubt=A_GUESS)
     return table.doubted(
         "the grid of its rows is unknown, and their number is not a square; in one file, --old-grid says it, or "
         "--reserved 0, with --length, that they are positions in a line"

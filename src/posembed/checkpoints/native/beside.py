@@ -17,7 +17,7 @@ from torch import Tensor
 
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.layouts import projection_beside
-from posembed.checkpoints.native.files import is_beside_images
+from posembed.checkpoints.native.files import is_of_images
 from posembed.checkpoints.native.optimizers import MOMENTS, changed_moments
 from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
 from posembed.checkpoints.plan import Edit
@@ -146,7 +146,7 @@ def changes_beside(
         deep = projection and file.tensors[projection].shape[2:-2] not in ((), (1,))
         if deep or (steps == [1] and not projection and len(change.table.cells) > 1):
             remarks.append(FRAMES.format(change.table.key))
-        if not change.layout.axes and change.table.doubt and is_beside_images(change.table.key, file.tensors):
+        if not change.layout.axes and change.table.doubt and is_of_images(change.table, file.tensors, by_shape=False):
             remarks.append(OR_GRID.format(change.table.key))
     left_out = {joined((*above, FLAT.sub(r"\1", str(last)))): why for (*above, last), why in dropped.items()}
     return Beside(tuple(settings), copies, values, dropped=left_out, remarks=tuple(remarks))

@@ -70,6 +70,8 @@ SPEAKS_OF_POSITIONS = re.compile(
 """Matches a tensor's own name, such as ``positions``, ``embed_timestep`` or ``pos_table``."""
 BESIDE_IMAGES = re.compile(r"(cls|class|dist)_token$|(to_)?patch_emb")
 """Matches the names of tensors in the module of a table of images."""
+NO_SIDES = "its shape, {}, does not show the sides of its grid; pass two numbers in it as --old-grid (old_grid=...)"
+STATED = "--reserved, --old-grid, --tail"
 NO_IMAGE = "its differences are neither those of the grid of another table of the file nor of a smaller window"
 
 
@@ -99,12 +101,12 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
         square = {each.key for each in may_be if each.rows == each.width and each.key.endswith(".weight")}  # a layer's
         by_key = {each.key: each.doubted(MAY_BE_NAMED) for each in may_be if each.key not in square}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
+    given: Mapping[str, FoundTable] = {}
     if rows.old_grid is not None:
-        by_key |= on_given_grid(by_key, rows)
-    stated = on_grid is False and rows.reserved is not None and rows.old_grid is None
-    if stated and named in by_key and in_rows(by_key[named]) and has_rows(tensors[named]):
-        by_key[named] = by_key[named].read_by(TableLayout(), doubt=A_GUESS)
-    by_key = {key: checked(as_given(table, rows), found, "", tensors) for key, table in by_key.items()}
+        given = on_given_grid(by_key, rows, named, tensors)
+    elif rows != AS_FOUND:
+        given = with_given_rows(by_key, rows, named, on_grid, sizes, tensors)
+    by_key = {key: checked(table, found, "", tensors) for key, table in {**by_key, **given}.items()}
     if named in tensors and named not in by_key:
         why = why_no_table(named, tensors) or "it is not known how its rows are read"
         by_key[named] = found_tensor(tensors, named).doubted(why)
@@ -122,7 +124,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
         tables=tuple(
             with_cells(table, along, sizes, tensors)
             if isinstance(table, PositionTable) and table.layout.axes
-            else as_set(table, sizes, pads=pads(file.tree), given=rows != AS_FOUND)
+            else as_set(table, sizes, pads=pads(file.tree), given=table.key in given)
             for table in tables
         ),
     )
@@ -141,11 +143,15 @@ def why_no_table(key: str, tensors: Tensors) -> str:
     return ""
 
 
-def is_beside_images(key: str, tensors: Tensors) -> bool:
-    """Whether a class token or the weights of patches are in a table's own module, and no tokens of a text."""
-    inside = f"{parent(key)}.".lstrip(".")
+def is_of_images(table: FoundTable, tensors: Tensors, *, by_shape: bool = True) -> bool:
+    """Whether a convolution that makes patches, or a class token, is in a table's own module. by_shape: whether a table
+    (1, N, D) is one of images too, if no tokens of a text are in its module."""
+    patches, inside = projection_beside(table.key, tensors), f"{parent(table.key)}.".lstrip(".")
     beside = [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
-    return any(map(BESIDE_IMAGES.match, beside)) and not any(map(OF_TEXTS.match, beside))
+    named = any(map(BESIDE_IMAGES.match, beside)) or (by_shape and len(table.shape) == 3)
+    return (patches is not None and parent(parent(patches)) == parent(table.key)) or (
+        named and not any(map(OF_TEXTS.match, beside))
+    )
 
 
 def tables_of(checkpoint: Checkpoint, *, rebuild: bool = True) -> Found:
@@ -173,38 +179,74 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
     return table
 
 
-def in_rows(table: FoundTable) -> bool:
-    """Whether the user may state the layout of a table's rows."""
+def takes_rows(table: FoundTable) -> bool:
+    """Whether the user may state which rows of a table are reserved: those of positions, patches or frames."""
     layout = table.layout if isinstance(table, PositionTable) else TableLayout()
-    return is_table_name(table.key) and not layout.dims and len(layout.axes) != 1
+    others = layout.dims or any(axis.relative for axis in layout.axes) or len(table.shape) > 3
+    return not others and (is_table_name(table.key) or [axis.name for axis in layout.axes] == ["time"])
 
 
-def as_given(table: FoundTable, rows: Rows) -> FoundTable:
-    along_axes = isinstance(table, PositionTable) and table.layout.axes
-    lies_in_line = not along_axes and sum(size > 1 for size in table.shape) == 2
-    if rows == AS_FOUND or rows.old_grid is not None or not in_rows(table) or not lies_in_line:
-        return table
-    layout = TableLayout(reserved=rows.reserved or 0, tail=rows.tail or 0)
-    if layout.rows(1) > table.rows:
-        raise CheckpointError(f"{table.key}: has {table.rows} rows, fewer than are reserved")
-    return table.read_by(layout, doubt=table.doubt)
+def with_given_rows(
+    tables: Mapping[str, FoundTable],
+    rows: Rows,
+    named: str,
+    on_grid: bool | None,
+    sizes: Mapping[Place, Any],
+    tensors: Tensors,
+) -> dict[str, FoundTable]:
+    """Returns the named table, or without a name all of the requested kind, with the reserved rows that the user
+    states."""
+    of_kind = tables.values() if named not in tables else [tables[named]]
+    front, tail, problem = rows.reserved or 0, rows.tail or 0, ""
+    found: dict[str, FoundTable] = {}
+    for table in filter(takes_rows, of_kind):
+        axes = table.layout.axes if isinstance(table, PositionTable) else ()
+        in_time, of_images = len(axes) == 1, len(axes) == 2 or (on_grid and is_of_images(table, tensors))
+        left = table.rows - front - tail
+        if left < 1:
+            problem = problem or f"{table.key}: has {table.rows} rows, and none is left beside {front + tail} reserved"
+        elif in_time:
+            time = TableLayout(prefix=front, axes=(Axis(axes[0].name, left),), tail=tail)
+            found[table.key] = table.read_by(time, doubt=table.doubt)
+        elif on_grid is not False and (of_images or (on_grid and table.key == named)):
+            fronts = GUESSED_PREFIXES if rows.reserved is None else (front,)
+            found[table.key] = guessed_grid(table, fronts, tail, stated_grids(table, sizes, tensors))
+        elif not axes or (table.key == named and has_rows(tensors[named])):
+            line = table.doubt if not axes else A_GUESS
+            found[table.key] = table.read_by(TableLayout(reserved=front, tail=tail), doubt=line)
+    if not found and (problem or isinstance(tables.get(named), PositionTable)):
+        raise CheckpointError(f"{problem or f'{named}: its rows are no positions, patches or frames'} ({STATED})")
+    return found
 
 
-def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows) -> dict[str, FoundTable]:
-    """Returns the tables that the user's grid fits, with the fewest rows before the grid. Other tables, such as CLIP's
-    text table, are not in the result."""
+def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows, named: str, tensors: Tensors) -> dict[str, FoundTable]:
+    """Returns the tables that the user's grid fits: the named one, and those of images, or if there are none, any. The
+    rows that are left stand before the grid."""
     grid, tail = rows.old_grid or (), rows.tail or 0
-    fronts = {key: table.rows - math.prod(grid) - tail for key, table in tables.items() if in_rows(table)}
+    if min(grid) < 1:
+        raise CheckpointError(f"--old-grid (old_grid=...): each side is at least 1; got {' x '.join(map(str, grid))}")
+    fronts = {key: table.rows - math.prod(grid) - tail for key, table in tables.items() if takes_rows(table)}
+    of_images = [key for key in fronts if is_of_images(tables[key], tensors)]
     most = math.prod(grid) if rows.reserved is None else rows.reserved
-    fits = [front for front in fronts.values() if (rows.reserved or 0) <= front <= most]
-    if fronts and not fits:
-        key, front = next(iter(fronts.items()))
-        front = max(front, 0) if rows.reserved is None else rows.reserved
-        wrong = f"{front} reserved rows, a grid of {' x '.join(map(str, grid))} and {tail} rows after it"
-        raise CheckpointError(f"{key}: has {tables[key].rows} rows, not {wrong} (--reserved, --old-grid, --tail)")
-    layout = TableLayout(prefix=min(fits, default=0), axes=tuple(map(Axis, AXES[-len(grid) :], grid)), tail=tail)
-    fitting = (tables[key] for key, front in fronts.items() if front == layout.prefix)
-    return {table.key: table.read_by(layout, doubt=table.doubt if table.fixed else A_GUESS) for table in fitting}
+    fits = {key: front for key, front in fronts.items() if (rows.reserved or 0) <= front <= most}
+    if fronts and (not fits or (named in fronts and named not in fits)):
+        key = named if named in fronts else (of_images or [*fronts])[0]
+        left, cells = fronts[key], " x ".join(map(str, grid))
+        wrong = f"not {rows.reserved or 0} reserved rows, a grid of {cells} and {tail} rows after it"
+        if rows.reserved is None and left > 0:
+            wrong = (
+                f"{left} more than a grid of {cells} and {tail} rows after it; if they are before it, add --reserved"
+            )
+        raise CheckpointError(f"{key}: has {tables[key].rows} rows, {wrong} ({STATED})")
+    fits = {key: front for key, front in fits.items() if key in of_images or key == named} or fits
+    least = fits[named] if named in fits else min(fits.values(), default=0)
+    axes = tuple(map(Axis, AXES[-len(grid) :], grid))
+    found: dict[str, FoundTable] = {}
+    for key, front in fits.items():
+        if front == least or front in GUESSED_PREFIXES:
+            layout, table = TableLayout(prefix=front, axes=axes, tail=tail), tables[key]
+            found[key] = table.read_by(layout, doubt=table.doubt if table.fixed else A_GUESS)
+    return found
 
 
 # --- tables along axes ------------------------------------------------------------------------------------------------
@@ -238,11 +280,11 @@ def tables_by_shape(tensors: Tensors, old_grid: tuple[int, ...] | None) -> Itera
         table, shape = found_tensor(tensors, key), tuple(tensor.shape)
         if key.removesuffix("_window").endswith("pos_embed") and f"{key.removesuffix('_window')}_window" in tensors:
             yield replace(table, fixed=True).doubted(INTERPOLATED)
-        elif is_table_name(key) and len(shape) == 4 and shape[0] == 1:
+        elif is_table_name(key) and len(shape) == 4 and shape[0] == 1 and min(shape[1:]) > 1:
             fits = [at for at in (1, 2) if shape[at] > 1 and shape[at : at + 2] == (old_grid or (shape[at],) * 2)]
             axes = tuple(map(Axis, IMAGE_AXES, shape[fits[0] :])) if len(fits) == 1 else ()
             read = table.read_by(TableLayout(axes=axes, dims=(fits[0], fits[0] + 1)), doubt=A_GUESS) if axes else None
-            yield read or table.doubted("the sides of its grid are not known; pass --old-grid (old_grid=...)")
+            yield read or table.doubted(NO_SIDES.format(" x ".join(map(str, shape))))
         elif DISTANCES.search(key) and len(shape) == 2:
             yield table.doubted(IN_CODE)
         for kind in KINDS:
@@ -280,9 +322,8 @@ def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool |
     convolution beside it makes patches (a tower of CLIP alone) or a class token is beside it."""
     is_grid = isinstance(table, PositionTable) and bool(table.layout.axes)
     if on_grid and len(table.shape) == 2 and table.doubt == A_GUESS and not is_grid:
-        patches, grid = projection_beside(table.key, tensors), guessed_grid(table)
-        beside = (patches and parent(parent(patches)) == parent(table.key)) or is_beside_images(table.key, tensors)
-        return grid if isinstance(grid, PositionTable) and beside else table
+        grid = guessed_grid(table)
+        return grid if isinstance(grid, PositionTable) and is_of_images(table, tensors, by_shape=False) else table
     if len(table.shape) != 3 or table.shape[0] > 1 or table.found_by != "name" or table.fixed:
         return table
     line = table.read_by(TableLayout(), doubt=A_GUESS)
@@ -297,14 +338,15 @@ def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool |
 def frames_per_row(rows: int, depth: int | None, sizes: Mapping[Any, Any]) -> int:
     """Returns how many frames a row along time stands for: the depth of the convolution, unless it is odd, as in MViT
     and SlowFast, where it overlaps the next one, or unknown. Then a setting decides; 1 if none does."""
-    found = [(name_of(place), plain(value)) for place, value in sizes.items() if kind_of(place) == "num_frames"]
-    exact = sorted(found, key=lambda each: (each[1] != rows, each[0] != "num_frames"))
-    if depth is None:  # any other, such as max_frames, may be the data's
-        exact = [each for each in exact if each[0] == "num_frames" or each[1] == rows]
-    stated = [value for _, value in exact if type(value) is int and value > 0]
-    if depth is not None and (depth % 2 == 0 or depth == 1 or rows * depth in stated):
+    if depth is not None and (depth % 2 == 0 or depth == 1):
         return depth
-    return next((each // rows for each in stated if each % rows == 0), 1)
+    found = [(name_of(place), plain(value)) for place, value in sizes.items() if kind_of(place) == "num_frames"]
+    fits = [(name, value // rows) for name, value in found if type(value) is int and value > 0 and value % rows == 0]
+    strides = [stride for name, stride in fits if name == "num_frames"]
+    if not strides:  # any other setting, such as max_frames, may be the data's
+        usual = (1,) if depth is None else (1, depth, (depth + 1) // 2)
+        strides = [stride for _, stride in fits if stride in usual]
+    return depth if depth in strides else min(strides, default=1)
 
 
 def on_stated_image(table: FoundTable, sizes: Mapping[Any, Any], tensors: Tensors) -> FoundTable:

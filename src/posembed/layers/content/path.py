@@ -53,8 +53,8 @@ def path_scores(
     chunk = max(1, -(-keys // chunks))
     first, end = (keys - queries) // chunk, chunks * chunk - keys  # the first chunk of a query; rows after the text
     start = keys - queries - first * chunk
-    k, w, scaled = (F.pad(t, (0, 0, 0, end)).unflatten(2, (chunks, chunk)) for t in (k, w, w * beta.unsqueeze(-1)))
-    q = F.pad(q, (0, 0, start, end)).unflatten(2, (chunks - first, chunk))
+    k, w, scaled = (padded(t, 0, end).unflatten(2, (chunks, chunk)) for t in (k, w, w * beta.unsqueeze(-1)))
+    q = padded(q, start, end).unflatten(2, (chunks - first, chunk))
     of_both = torch.cat(((scaled @ k.mT).tril(-1), scaled), dim=-1)
     of_both = torch.linalg.solve_triangular(scaled @ w.mT, of_both, upper=False, unitriangular=True)
     of_keys, of_queries = of_both.split((chunk, q.size(-1)), dim=-1)
@@ -76,6 +76,12 @@ def path_scores(
             column, later = torch.cat((own[:, :, j - first], column), 2), torch.cat((q[:, :, j - first], later), 2)
         columns.append(F.pad(column, (0, 0, start + queries + end - column.size(2), 0)))
     return torch.cat(columns[::-1], dim=-1)[:, :, start : start + queries, :keys]
+
+
+def padded(t: Float[Tensor, "B H L d"], before: int, after: int) -> Float[Tensor, "B H M d"]:
+    """Returns t between rows of zeros. Unlike F.pad, always contiguous, as code for any length has to assume."""
+    zeros = (t.new_zeros(*t.shape[:2], count, t.size(3)) for count in (before, after))
+    return torch.cat((next(zeros), t, next(zeros)), dim=2)
 
 
 class HouseholderPath(PositionEncoding):
