@@ -15,7 +15,8 @@ from posembed._version import __version__
 from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native.beside import Beside, changes_beside
-from posembed.checkpoints.native.files import AS_FOUND, Rows, tables_in, why_no_table
+from posembed.checkpoints.native.files import tables_in, why_no_table
+from posembed.checkpoints.native.stated import AS_FOUND, Rows
 from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, unlike_the_image, with_settings

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.layouts import projection_beside
-from posembed.checkpoints.native.files import is_of_images
 from posembed.checkpoints.native.optimizers import MOMENTS, changed_moments
 from posembed.checkpoints.native.sizes import changed_sizes, plain, renewed, sides, sizes_in, unchanged_sizes
+from posembed.checkpoints.native.stated import is_of_images
 from posembed.checkpoints.plan import Edit
 from posembed.checkpoints.position_tables import Tensors
 from posembed.checkpoints.settings import Setting

@@ -80,8 +80,8 @@ def path_scores(
 
 def padded(t: Float[Tensor, "B H L d"], before: int, after: int) -> Float[Tensor, "B H M d"]:
     """Returns t between rows of zeros. Unlike F.pad, always contiguous, as code for any length has to assume."""
-    zeros = (t.new_zeros(*t.shape[:2], count, t.size(3)) for count in (before, after))
-    return torch.cat((next(zeros), t, next(zeros)), dim=2)
+    above, below = (t.new_zeros(*t.shape[:2], count, t.size(3)) for count in (before, after))
+    return torch.cat((above, t, below), dim=2)
 
 
 class HouseholderPath(PositionEncoding):
