@@ -101,17 +101,18 @@ def draw_choice() -> None:
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend()
+    axes.figure.canvas.draw()  # the layout, which places are chosen in
     points = axes.transData.transform([point[1:] for point in (*ours, *rivals)])
     taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in points]
     for name, x, y in sorted([*ours, *rivals], key=lambda point: -point[2]):
         if y < 10 and x > 7 and name != "rope":  # it fails at both
             continue
         lines = (4, -11, 15, -22) if y > 10 else range(4, 90, 11)  # below is the axis
-        for side, line in product(("left", "right"), lines):  # the first place where it hides nothing
+        for line, side in product(lines, ("left", "right")):  # the first place where it hides nothing
             at = 5 if side == "left" else -5, line
             text = axes.annotate(name, (x, y), at, textcoords="offset points", ha=side, fontsize=8, color=colours[name])
             box = text.get_window_extent()
-            if not any(box.overlaps(other) for other in taken):
+            if box.x0 > axes.bbox.x0 and not any(box.overlaps(other) for other in taken):
                 break
             text.remove()
         taken.append(box)
