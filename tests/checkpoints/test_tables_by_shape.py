@@ -165,8 +165,113 @@ def test_stated_rows_are_those_of_any_table_that_has_positions(tmp_path: Path) -
     with pytest.raises(CheckpointError, match="has 66 rows, and none is left beside 66 reserved"):
         resized(state, tmp_path, length=128, **given | {"reserved": 66})
     state = {"a.relative_position_bias_table": torch.randn(9, 2)}
-    with pytest.raises(CheckpointError, match="its rows are no positions, patches or frames"):
+    with pytest.raises(CheckpointError, match="none of its rows can be reserved"):
         resized(state, tmp_path, window=3, table="a.relative_position_bias_table", reserved=1)
+
+
+PATCHES = {"patch_embed.proj.weight": torch.ones(DIM, 3, 4, 4), "cls_token": torch.ones(1, 1, DIM)}
+
+
+def vit(rows: int) -> dict[str, Tensor]:
+    return {"pos_embed": torch.randn(1, rows, DIM), **PATCHES}
+
+
+def within(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + key: value for key, value in state.items()}
+
+
+TIMES = {**vit(33), "time_embed": torch.randn(1, 32, DIM)}
+READER = {
+    **within("encoder.", vit(33)),
+    "tok_emb.weight": torch.ones(50, DIM),
+    "decoder.pos_embed": torch.ones(1, 34, DIM),
+}
+EMBED = "vision_model.embeddings."
+CLIP = {f"{EMBED}position_embedding.weight": torch.randn(33, DIM), f"{EMBED}class_embedding": torch.ones(DIM)}
+CLIP |= {
+    f"{EMBED}patch_embedding.weight": torch.ones(DIM, 3, 4, 4),
+    "text_model.embeddings.token_embedding.weight": torch.ones(9, DIM),
+}
+CLIP |= {"text_model.embeddings.position_embedding.weight": torch.randn(34, DIM)}
+CLASS_IN_TIME = {**vit(33), "temporal_embedding": torch.randn(1, 9, DIM)}
+PAIR = {**vit(17), "decoder_pos_embed": torch.randn(1, 16, DIM), "mask_token": torch.ones(1, 1, DIM)}
+TWO = {**within("teacher.", vit(18)), **within("student.", vit(17)), "teacher.dist_token": torch.ones(1, 1, DIM)}
+WIDE = {
+    "pos_embed": torch.randn(1, 225, DIM),
+    "patch_embed.proj.weight": torch.ones(DIM, 3, 16, 16),
+    "cls_token": torch.ones(1, 1, DIM),
+}
+SAM = {"pos_embed": torch.randn(1, 4, 6, DIM), **PATCHES, "text.token_embedding.weight": torch.ones(30, DIM)}
+SAM |= {"text.positional_embedding": torch.randn(24, DIM)}
+FAIRSEQ = {"encoder.embed_tokens.weight": torch.ones(30, DIM), "encoder.embed_positions.weight": torch.randn(66, DIM)}
+LINE = "encoder.embed_positions.weight"
+BIASES = "layers.0.attn.relative_position_bias_table"
+WINDOWS = {BIASES: torch.randn(49, 2)}
+DEEP = {"pos_embed_temporal": torch.randn(1, 8, DIM), "pos_embed_spatial": torch.randn(1, 16, DIM)}
+DEEP |= {"patch_embed.proj.weight": torch.ones(DIM, 3, 5, 7, 7)}
+SIX = {"grid": (6, 6), "old_grid": (4, 8)}
+
+
+@pytest.mark.parametrize(
+    ("state", "before", "size", "rows", "after"),
+    [
+        (TIMES, {"num_frames": 32}, SIX, {"pos_embed": 37}, {"num_frames": 32}),
+        (TIMES, {"num_frames": 32}, {**SIX, "table": "pos_embed"}, {"pos_embed": 37}, {"num_frames": 32}),
+        (TIMES, {"num_frames": 32}, {**SIX, "frames": 64}, {"pos_embed": 37, "time_embed": 64}, {"num_frames": 64}),
+        (READER, {"max_len": 34}, SIX, {"encoder.pos_embed": 37}, {"max_len": 34}),
+        (READER, {}, {**SIX, "table": "encoder.pos_embed"}, {"encoder.pos_embed": 37}, {}),
+        (CLIP, {}, SIX, {f"{EMBED}position_embedding.weight": 37}, {}),
+        (
+            {**vit(17), "time_embed": torch.randn(1, 8, DIM)},
+            {"num_frames": 8, "img_size": 16},
+            {"grid": (6, 6), "frames": 16, "reserved": 1},
+            {"pos_embed": 37, "time_embed": 16},
+            {"num_frames": 16, "img_size": 24},
+        ),
+        (
+            CLASS_IN_TIME,
+            {"num_frames": 8},
+            {**SIX, "frames": 16, "reserved": 1},
+            {"pos_embed": 37, "temporal_embedding": 17},
+            {"num_frames": 16},
+        ),
+        (
+            PAIR,
+            {"input_size": 16},
+            {"image_size": 32, "reserved": 1},
+            {"pos_embed": 65, "decoder_pos_embed": 64},
+            {"input_size": 32},
+        ),
+        (PAIR, {}, {"old_grid": (2, 8), "grid": (4, 8)}, {"pos_embed": 33, "decoder_pos_embed": 32}, {}),
+        (
+            TWO,
+            {"img_size": 16},
+            {"image_size": 32, "reserved": 2},
+            {"teacher.pos_embed": 66, "student.pos_embed": 65},
+            {"img_size": 32},
+        ),
+        (WIDE, {"img_size": [224, 256]}, {"grid": (28, 32), "tail": 0}, {"pos_embed": 897}, {"img_size": [448, 512]}),
+        (SAM, {}, {"grid": (6, 6), "old_grid": (4, 6), "table": "pos_embed", "reserved": 0}, {"pos_embed": 6}, {}),
+        (SAM, {}, {"grid": (6, 6), "old_grid": (4, 6)}, {"pos_embed": 6}, {}),
+        (WINDOWS, {"window_size": 4}, {"window": 3, "table": BIASES, "tail": 0}, {BIASES: 25}, {"window_size": 3}),
+        (FAIRSEQ, {"max_positions": 64}, {"length": 96, "tail": 0}, {LINE: 98}, {"max_positions": 96}),
+        (DEEP, {"n_frames": 16}, {"frames": 32}, {"pos_embed_temporal": 16}, {"n_frames": 32}),
+    ],
+)  # fmt: skip
+def test_what_is_stated_of_one_table_leaves_others_as_they_are(
+    state: dict[str, Tensor],
+    before: dict[str, Any],
+    size: dict[str, Any],
+    rows: dict[str, int],
+    after: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    """Tables of frames and of texts, and the other half of a pair, keep the reading of their names and settings."""
+    new = resized(state, tmp_path, before, **size)
+    changed = {key: new["model"][key] for key in state if new["model"][key].shape != state[key].shape}
+    assert {key: value.shape[value.dim() > 2] for key, value in changed.items()} == rows
+    assert new["args"] == after
+    assert all(torch.equal(new["model"][key], state[key]) for key in state.keys() - changed.keys())
 
 
 def test_frames_of_the_data_are_not_those_of_a_row(tmp_path: Path) -> None:

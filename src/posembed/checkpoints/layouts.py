@@ -372,13 +372,12 @@ def with_last_row(layout: TableLayout, key: str, tensors: Tensors) -> TableLayou
 def guessed_grid(
     table: FoundTable, prefixes: Iterable[int] = GUESSED_PREFIXES, tail: int = 0, grids: Iterable[Size] = ()
 ) -> FoundTable:
-    """Returns a table on one of the grids, or on a square, after one of these numbers of rows."""
-    for prefix in prefixes:
-        cells = max(table.rows - prefix - tail, 0)
-        side = math.isqrt(cells)
-        for grid in (*grids, *[(side, side)] * (side > 1)):
-            if math.prod(grid) == cells:
-                return table.read_by(TableLayout(prefix=prefix, grid=grid, tail=tail), doubt=A_GUESS)
+    """Returns a table on one of the grids, or else on a square, after one of these numbers of rows."""
+    cells = [(prefix, max(table.rows - prefix - tail, 0)) for prefix in prefixes]
+    squares = [(prefix, (side, side)) for prefix, count in cells if (side := math.isqrt(count)) > 1]
+    for prefix, grid in (*((prefix, grid) for grid in grids for prefix, _ in cells), *squares):
+        if math.prod(grid) == dict(cells)[prefix]:
+            return table.read_by(TableLayout(prefix=prefix, grid=grid, tail=tail), doubt=A_GUESS)
     return table.doubted(
         "the grid of its rows is unknown, and their number is not a square; in one file, --old-grid says it, or "
         "--reserved 0, with --length, that they are positions in a line"

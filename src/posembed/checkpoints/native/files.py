@@ -91,11 +91,11 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
         square = {each.key for each in may_be if each.rows == each.width and each.key.endswith(".weight")}  # a layer's
         by_key = {each.key: each.doubted(MAY_BE_NAMED) for each in may_be if each.key not in square}
     by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
-    given: Mapping[str, FoundTable] = {}
+    given: dict[str, FoundTable] = {}
     if rows.old_grid is not None:
-        given = on_given_grid(by_key, rows, named, tensors)
-    elif rows != AS_FOUND:
-        given = with_given_rows(by_key, rows, named, on_grid, sizes, tensors)
+        given |= on_given_grid(by_key, rows, named, sizes, tensors)
+    if rows.reserved is not None or rows.tail is not None:
+        given |= with_given_rows(by_key, rows, named, on_grid, sizes, tensors)
     by_key = {key: checked(table, found, "", tensors) for key, table in {**by_key, **given}.items()}
     if named in tensors and named not in by_key:
         why = why_no_table(named, tensors) or "it is not known how its rows are read"
@@ -114,7 +114,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
         tables=tuple(
             with_cells(table, along, sizes, tensors)
             if isinstance(table, PositionTable) and table.layout.axes
-            else as_set(table, sizes, pads=pads(file.tree), given=table.key in given)
+            else as_set(table, sizes, pads=pads(file.tree), given=table.key in given and rows.reserved is not None)
             for table in tables
         ),
     )
@@ -152,7 +152,7 @@ def as_set(table: FoundTable, sizes: Mapping[Place, Any], *, pads: bool, given: 
     if not given and (len(says) > 1 or (0 in says and pads)):
         return replace(table, found_by="settings", doubt=TWO_READINGS.format(rows=table.rows, after=AFTER_PADDING))
     for reserved, length in says.items():
-        layout = table.layout if given or not reserved else TableLayout.roberta()
+        layout = table.layout if given or not reserved else replace(TableLayout.roberta(), tail=table.layout.tail)
         field = ConfigField(tuple(map(str, lengths[length])), length)
         return replace(table, layout=layout, field=field, found_by="settings", doubt="")
     return table
@@ -253,8 +253,8 @@ def frames_per_row(rows: int, depth: int | None, sizes: Mapping[Any, Any]) -> in
     fits = [(name, value // rows) for name, value in found if type(value) is int and value > 0 and value % rows == 0]
     strides = [stride for name, stride in fits if name == "num_frames"]
     if not strides:  # any other setting, such as max_frames, may be the data's
-        usual = (1,) if depth is None else (1, depth, (depth + 1) // 2)
-        strides = [stride for _, stride in fits if stride in usual]
+        strides = list({stride for _, stride in fits if stride <= (depth or 1)})
+        strides = strides if len(strides) == 1 else []
     return depth if depth in strides else min(strides, default=1)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, OF_TEXTS, guessed_grid, has_rows, projection_beside
-from posembed.checkpoints.native.sizes import AXES, kind_of, sides
+from posembed.checkpoints.native.sizes import AXES, LINES, kind_of, plain, sides
 from posembed.checkpoints.position_tables import FoundTable, PositionTable, Size, Tensors
 from posembed.errors import CheckpointError
 from posembed.modelfiles.training_files import Place
@@ -37,19 +37,27 @@ AS_FOUND = Rows()
 def is_of_images(table: FoundTable, tensors: Tensors, *, by_shape: bool = True) -> bool:
     """Whether a convolution that makes patches, or a class token, is in a table's own module. by_shape: whether a table
     (1, N, D) is one of images too, if no tokens of a text are in its module."""
-    patches, inside = projection_beside(table.key, tensors), f"{parent(table.key)}.".lstrip(".")
+    patches, module = projection_beside(table.key, tensors), parent(table.key.removesuffix(".weight"))
+    inside = f"{module}.".lstrip(".")
     beside = [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
     named = any(map(BESIDE_IMAGES.match, beside)) or (by_shape and len(table.shape) == 3)
-    return (patches is not None and parent(parent(patches)) == parent(table.key)) or (
+    return (patches is not None and parent(parent(patches)) == module) or (
         named and not any(map(OF_TEXTS.match, beside))
     )
 
 
+def axes_of(table: FoundTable) -> tuple[Axis, ...]:
+    return table.layout.axes if isinstance(table, PositionTable) else ()
+
+
 def takes_rows(table: FoundTable) -> bool:
-    """Whether the user may state which rows of a table are reserved: those of positions, patches or frames."""
-    layout = table.layout if isinstance(table, PositionTable) else TableLayout()
-    others = layout.dims or any(axis.relative for axis in layout.axes) or len(table.shape) > 3
-    return not others and (is_table_name(table.key) or [axis.name for axis in layout.axes] == ["time"])
+    """Whether rows of a table may be reserved: of positions, patches or frames in one dimension of the tensor."""
+    apart = isinstance(table, PositionTable) and (table.layout.dims or any(axis.relative for axis in axes_of(table)))
+    return not apart and len(table.shape) <= 3 and (is_table_name(table.key) or is_of_frames(table))
+
+
+def is_of_frames(table: FoundTable) -> bool:
+    return [axis.name for axis in axes_of(table)] == ["time"]
 
 
 def with_given_rows(
@@ -61,42 +69,74 @@ def with_given_rows(
     tensors: Tensors,
 ) -> dict[str, FoundTable]:
     """Returns the named table, or without a name all of the requested kind, with the reserved rows that the user
-    states."""
-    of_kind = tables.values() if named not in tables else [tables[named]]
-    front, tail, problem = rows.reserved or 0, rows.tail or 0, ""
+    states. A table for which this cannot hold is not in the result; if it holds for none, the first is refused."""
     found: dict[str, FoundTable] = {}
-    for table in filter(takes_rows, of_kind):
-        axes = table.layout.axes if isinstance(table, PositionTable) else ()
-        in_time, of_images = len(axes) == 1, len(axes) == 2 or (on_grid and is_of_images(table, tensors))
-        left = table.rows - front - tail
-        if left < 1:
-            problem = problem or f"{table.key}: has {table.rows} rows, and none is left beside {front + tail} reserved"
-        elif in_time:
-            time = TableLayout(prefix=front, axes=(Axis(axes[0].name, left),), tail=tail)
-            found[table.key] = table.read_by(time, doubt=table.doubt)
-        elif on_grid is not False and (of_images or (on_grid and table.key == named)):
-            fronts = GUESSED_PREFIXES if rows.reserved is None else (front,)
-            found[table.key] = guessed_grid(table, fronts, tail, stated_grids(table, sizes, tensors))
-        elif not axes or (table.key == named and has_rows(tensors[named])):
-            line = table.doubt if not axes else A_GUESS
-            found[table.key] = table.read_by(TableLayout(reserved=front, tail=tail), doubt=line)
-    if not found and (problem or isinstance(tables.get(named), PositionTable)):
-        raise CheckpointError(f"{problem or f'{named}: its rows are no positions, patches or frames'} ({STATED})")
+    problem = ""
+    for table in [tables[named]] if named in tables else tables.values():
+        given = given_rows(table, rows, table.key == named, on_grid, sizes, tensors) if takes_rows(table) else None
+        if isinstance(given, PositionTable):
+            found[table.key] = given
+        elif given is not None:
+            problem = problem or f"{table.key}: has {table.rows} rows, and {given}"
+    known = isinstance(tables.get(named), PositionTable) and not takes_rows(tables[named])
+    if known and (rows.reserved or rows.tail):
+        problem = f"{named}: none of its rows can be reserved"
+    if not found and problem:
+        raise CheckpointError(f"{problem} ({STATED})")
     return found
 
 
-def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows, named: str, tensors: Tensors) -> dict[str, FoundTable]:
-    """Returns the tables that the user's grid fits: the named one, and those of images, or if there are none, any. The
-    rows that are left stand before the grid."""
+def given_rows(
+    table: FoundTable,
+    rows: Rows,
+    is_named: bool,
+    on_grid: bool | None,
+    sizes: Mapping[Place, Any],
+    tensors: Tensors,
+) -> PositionTable | str | None:
+    """Returns a table with the stated rows, or why it has none such; None if it is not of the requested kind."""
+    axes, front, tail = axes_of(table), rows.reserved or 0, rows.tail or 0
+    left = table.rows - front - tail
+    if (rows.old_grid is not None or len(axes) > 2) and not is_of_frames(table):
+        return None
+    if left < 1:
+        return f"none is left beside {front + tail} reserved"
+    if is_of_frames(table):
+        frames = [plain(value) for place, value in sizes.items() if kind_of(place) == "num_frames"]
+        if front + tail and table.rows in frames and not is_named:
+            return "as many frames are in the settings"
+        return table.read_by(TableLayout(prefix=front, axes=(Axis("time", left),), tail=tail), doubt=table.doubt)
+    if on_grid is not False and (axes or (on_grid and (is_named or is_of_images(table, tensors)))):
+        fronts = GUESSED_PREFIXES if rows.reserved is None else (front,)
+        read = guessed_grid(table, fronts, tail, stated_grids(table, sizes, tensors))
+        wrong = f"the {left} beside {front + tail} reserved are no square; pass --old-grid"
+        return read if isinstance(read, PositionTable) else wrong
+    if axes and not (is_named and has_rows(tensors[table.key])):
+        return None
+    if rows.reserved is None and isinstance(table, PositionTable) and not axes:
+        return table.read_by(replace(table.layout, tail=tail), doubt=table.doubt)
+    return table.read_by(TableLayout(reserved=front, tail=tail), doubt=A_GUESS if axes else table.doubt)
+
+
+def on_given_grid(
+    tables: Mapping[str, FoundTable], rows: Rows, named: str, sizes: Mapping[Place, Any], tensors: Tensors
+) -> dict[str, FoundTable]:
+    """Returns the tables that the user's grid fits: the named one and those of images, or without these, any. The rows
+    that are left stand before the grid."""
     grid, tail = rows.old_grid or (), rows.tail or 0
     if min(grid) < 1:
         raise CheckpointError(f"--old-grid (old_grid=...): each side is at least 1; got {' x '.join(map(str, grid))}")
-    fronts = {key: table.rows - math.prod(grid) - tail for key, table in tables.items() if takes_rows(table)}
-    of_images = [key for key in fronts if is_of_images(tables[key], tensors)]
+    fitting = {key: each for key, each in tables.items() if takes_rows(each) and not is_of_frames(each)}
+    by_shape = any(isinstance(each, PositionTable) and each.layout.grid == grid and each.layout.dims
+                   for each in tables.values())  # fmt: skip
+    if (named and named not in fitting) or (not named and by_shape):
+        return {}  # one dimension for each side
+    fronts = {key: each.rows - math.prod(grid) - tail for key, each in fitting.items()}
     most = math.prod(grid) if rows.reserved is None else rows.reserved
     fits = {key: front for key, front in fronts.items() if (rows.reserved or 0) <= front <= most}
-    if fronts and (not fits or (named in fronts and named not in fits)):
-        key = named if named in fronts else (of_images or [*fronts])[0]
+    of_images = [key for key in fronts if is_of_images(tables[key], tensors)]
+    if fronts and (not fits or (named and named not in fits)):
+        key = named or (of_images or [*fronts])[0]
         left, cells = fronts[key], " x ".join(map(str, grid))
         wrong = f"not {rows.reserved or 0} reserved rows, a grid of {cells} and {tail} rows after it"
         if rows.reserved is None and left > 0:
@@ -104,13 +144,17 @@ def on_given_grid(tables: Mapping[str, FoundTable], rows: Rows, named: str, tens
                 f"{left} more than a grid of {cells} and {tail} rows after it; if they are before it, add --reserved"
             )
         raise CheckpointError(f"{key}: has {tables[key].rows} rows, {wrong} ({STATED})")
-    fits = {key: front for key, front in fits.items() if key in of_images or key == named} or fits
-    least = fits[named] if named in fits else min(fits.values(), default=0)
+    in_line = {plain(value) for place, value in sizes.items() if kind_of(place) in LINES and type(value) is int}
+    beside = {key for key in fits if is_of_images(tables[key], tensors, by_shape=False)}
+    images = [key for key in fits if key in beside or (key in of_images and tables[key].rows not in in_line)]
+    chosen = [key for key in fits if key in images or key == named] or [*fits]
+    least = fits[named] if named else min((fits[key] for key in chosen), default=0)
     axes = tuple(map(Axis, AXES[-len(grid) :], grid))
     found: dict[str, FoundTable] = {}
-    for key, front in fits.items():
-        if front == least or front in GUESSED_PREFIXES:
-            layout, table = TableLayout(prefix=front, axes=axes, tail=tail), tables[key]
+    for key in chosen:
+        # Other numbers of rows may precede the grid where a class token shows it, as in a pair of encoder and decoder.
+        if fits[key] == least or (key in beside and fits[key] in GUESSED_PREFIXES):
+            layout, table = TableLayout(prefix=fits[key], axes=axes, tail=tail), tables[key]
             found[key] = table.read_by(layout, doubt=table.doubt if table.fixed else A_GUESS)
     return found
 
