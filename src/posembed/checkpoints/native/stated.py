@@ -71,8 +71,11 @@ def with_given_rows(
     """Returns the named table, or without a name all of the requested kind, with the reserved rows that the user
     states. A table for which this cannot hold is not in the result; if it holds for none, the first is refused."""
     found: dict[str, FoundTable] = {}
-    problem = ""
+    problem, others = "", not all(map(is_of_frames, filter(takes_rows, tables.values())))
+    of_others = others and not named and bool(rows.reserved or rows.tail)  # unless the settings say it of frames too
     for table in [tables[named]] if named in tables else tables.values():
+        if of_others and is_of_frames(table) and not are_frames(table, rows, sizes):
+            continue
         given = given_rows(table, rows, table.key == named, on_grid, sizes, tensors) if takes_rows(table) else None
         if isinstance(given, PositionTable):
             found[table.key] = given
@@ -81,9 +84,15 @@ def with_given_rows(
     known = isinstance(tables.get(named), PositionTable) and not takes_rows(tables[named])
     if known and (rows.reserved or rows.tail):
         problem = f"{named}: none of its rows can be reserved"
-    if not found and problem:
+    if not found and problem and (named or rows.old_grid is None):
         raise CheckpointError(f"{problem} ({STATED})")
     return found
+
+
+def are_frames(table: FoundTable, rows: Rows, sizes: Mapping[Place, Any]) -> bool:
+    """Whether a setting has the number of frames that a table has beside the stated rows."""
+    left = table.rows - (rows.reserved or 0) - (rows.tail or 0)
+    return left in [plain(value) for place, value in sizes.items() if kind_of(place) == "num_frames"]
 
 
 def given_rows(
@@ -102,9 +111,6 @@ def given_rows(
     if left < 1:
         return f"none is left beside {front + tail} reserved"
     if is_of_frames(table):
-        frames = [plain(value) for place, value in sizes.items() if kind_of(place) == "num_frames"]
-        if front + tail and table.rows in frames and not is_named:
-            return "as many frames are in the settings"
         return table.read_by(TableLayout(prefix=front, axes=(Axis("time", left),), tail=tail), doubt=table.doubt)
     if on_grid is not False and (axes or (on_grid and (is_named or is_of_images(table, tensors)))):
         fronts = GUESSED_PREFIXES if rows.reserved is None else (front,)
