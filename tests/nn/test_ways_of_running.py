@@ -59,9 +59,10 @@ def test_compiled_for_any_length() -> None:
     """A graph that was made for other lengths reads those that PaTH's chunks divide."""
     torch.compiler.reset()
     model = model_of("path").double()
-    compiled = torch.compile(model, backend="aot_eager", dynamic=True)
-    for length in (70, 71, 64, 129):
+    compiled = torch.compile(model, backend="aot_eager")
+    for length in (70, 71, 64, 129) if asked["whole"] else (70,):
         x = torch.randn(2, length, DIM, dtype=torch.float64)
+        torch._dynamo.mark_dynamic(x, 1)
         assert_close(compiled(x), model(x), msg=str(length))
 
 

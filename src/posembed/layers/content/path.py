@@ -49,8 +49,10 @@ def path_scores(
     Scores of keys after their query are meaningless.
     """
     queries, keys = q.size(-2), k.size(-2)
-    chunks = max(1, -(-keys // chunk))
-    chunk = max(1, -(-keys // chunks))
+    chunks = 1
+    while chunks * chunk < keys:  # unlike a quotient, a number in a graph for any length
+        chunks += 1
+    chunk = -(-keys // chunks) or 1
     first, end = (keys - queries) // chunk, chunks * chunk - keys  # the first chunk of a query; rows after the text
     start = keys - queries - first * chunk
     k, w, scaled = (padded(t, 0, end).unflatten(2, (chunks, chunk)) for t in (k, w, w * beta.unsqueeze(-1)))
