@@ -7,7 +7,7 @@ python benchmarks/evidence.py                   # copies the page into the packa
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,6 @@ class Section:
     settings: Mapping[str, Any]
     names: tuple[str, ...] = ()
     """The encodings to measure; empty for all of this use."""
-    leading: tuple[str, ...] = ()
-    """Those of them that get three seeds, because much depends on their differences."""
 
 
 LONGROPE = (1.03, 1.28, 1.62, 3.06, 5.7, 6.5, 7.89, 8.0, 8.0, 8.0, 8.05, 8.08)
@@ -60,87 +58,8 @@ SECTIONS = {
         "Passkeys found, in percent, in texts of this many characters",
         "decoder",
         "passkey",
-        {"seeds": 1},
-        names=(
-            "alibi",
-            "learned-averaged",
-            "near-far",
-            "none",
-            "rope",
-            "learned",
-            "fox",
-            "cable",
-            "rolling/none+logn",
-            "rolling/path",
-            "rolling",
-            "rope+window",
-            "kerple-power",
-            "dape",
-            "path",
-            "t5",
-            "kerple-log",
-            "cope",
-            "fire",
-            "alibi+window",
-            "rope-yarn",
-            "sinusoidal",
-            "bipe-alibi",
-            "pope",
-            "p-rope",
-            "hope",
-            "tupe",
-            "tupe-r",
-            "seqpe",
-            "seqpe-losses",
-            "bipe-rope",
-            "rope-linear",
-            "rope-ntk",
-            "rope-llama3",
-            "learned-interpolated",
-            "learned-tiled",
-            "learned-hierarchical",
-            "learned-random",
-            "learned-long",
-            "learned-shifted",
-            "learned-randomized",
-            "learned-skipped",
-            "learned-concat",
-        ),
-        leading=(
-            "rolling/none+logn",
-            "rolling/path",
-            "rope",
-            "kerple-log",
-            "alibi",
-            "learned-averaged",
-            "kerple-power",
-            "none",
-            "rolling",
-            "path",
-            "cope",
-            "rope+window",
-            "fox",
-            "cable",
-            "t5",
-            "fire",
-            "learned-shifted",
-            "hope",
-            "learned-randomized",
-            "pope",
-            "tupe",
-            "rope-linear",
-            "rope-ntk",
-            "p-rope",
-            "tupe-r",
-            "bipe-rope",
-            "learned-concat",
-            "alibi+window",
-            "sinusoidal",
-            "seqpe",
-            "learned-skipped",
-            "bipe-alibi",
-            "near-far",
-        ),
+        {"seeds": 3},
+        names=tuple(name for name in (*TABLE["decoder"], *NOT_KEPT) if name != "rope-longrope"),  # factors of the above
     ),
     "accuracy": Section(
         "Accuracy in classifying texts, in percent, by tokens",
@@ -170,31 +89,23 @@ def main(folder: Path) -> None:
     for kind, section in SECTIONS.items():
         names = section.names or tuple(TABLE[section.use])
         factors = {"rope_factors": LONGROPE} if "rope-longrope" in names else {}
-        commands = [{"encodings": names, **section.settings, **factors}]
-        if section.leading:
-            commands.append({**section.settings, "encodings": section.leading, "seeds": 3})
-        summaries = [posembed.compare(section.question, out=folder / kind, **each).summary for each in commands]
-        parts.append(written(kind, section, commands, summaries))
+        given = {"encodings": names, **section.settings, **factors}
+        summary = posembed.compare(section.question, out=folder / kind, **given).summary
+        parts.append(written(kind, section, given, summary))
     PAGE.write_text("\n".join(parts), encoding="utf-8")
     print(PAGE)
 
 
-def written(kind: str, section: Section, commands: Sequence[Mapping[str, Any]], summaries: Sequence[Any]) -> str:
-    """Returns a section of the page: the title, the commands, and a table with one encoding per line. A row of a later
-    command replaces that of an earlier one."""
-    first, trained = summaries[0], summaries[0].axis.trained if summaries[0].axis else summaries[0].spec.train_length
-    found = {
-        row.name: {trained if x is None else x: value for x, value in each.by_x(each.headline, row.name).items()}
-        for each in summaries
-        for row in each.rows
-        if row.seeds
-    }
-    sizes = [trained if x is None else x for x in first.xs(first.headline)]
+def written(kind: str, section: Section, given: Mapping[str, Any], summary: Any) -> str:
+    """Returns a section of the page: the title, the command, and a table with one encoding per line."""
+    trained = summary.axis.trained if summary.axis else summary.spec.train_length
+    sizes = [trained if x is None else x for x in summary.xs(summary.headline)]
     heads = ["encoding", *(f"{size}, trained" if size == trained else str(size) for size in sizes)]
     lines = [heads, ["---"] * len(heads)]
-    lines += [[name, *(cell(kind, value) for value in values.values())] for name, values in found.items()]
-    typed = "".join(f"    {command(section.question, each)}\n" for each in commands)
-    return f"## {section.title}\n\n{typed}\n" + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    for name in (row.name for row in summary.rows if row.seeds):
+        lines.append([name, *(cell(kind, value) for value in summary.by_x(summary.headline, name).values())])
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return f"## {section.title}\n\n    {command(section.question, given)}\n\n{table}"
 
 
 def command(question: str, given: Mapping[str, Any]) -> str:

@@ -167,7 +167,7 @@ def line_target(found: Found, length: int, key: str | None) -> Target:
     if others:
         flags = listed([f"--table {shlex.quote(other)}" for other in others], "or")
         note = f"{first.key} is what --length means in this model; for its other tables, give {flags} too"
-    if first.found_by == "name" and first.layout == TableLayout() and not found.stated:
+    if first.found_by == "name" and first.layout == TableLayout() and found.stated is None:
         note = (
             f"{first.key}: the layout of its rows is unknown; it is assumed that no row is reserved "
             "(RoBERTa and BART reserve two). If that is wrong, pass --reserved, or give the folder with its config"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
@@ -249,7 +250,8 @@ class Found:
     their keys in the files, if transformers renames them. buffers: maps config fields to the keys of tensors that
     change shape with the field but are not parameters. stale: keys of position ids and causal masks that old files
     contain but the model no longer has. responding: the config fields that change the shape of any tensor. no_need: why
-    a model without a table needs no resize; "" if unknown. stated: whether the user says which rows are positions.
+    a model without a table needs no resize; "" if unknown. stated: the keys of the tables of which
+    holds what the user states of rows; None if nothing is stated.
     """
 
     tables: tuple[FoundTable, ...]
@@ -261,7 +263,7 @@ class Found:
     stale: tuple[str, ...] = ()
     responding: frozenset[ConfigField] = frozenset()
     no_need: str = ""
-    stated: bool = False
+    stated: AbstractSet[str] | None = None
 
     @property
     def understood(self) -> tuple[PositionTable, ...]:

@@ -16,7 +16,7 @@ from posembed.arguments import checks_arguments
 from posembed.checkpoints.choose import NewSize
 from posembed.checkpoints.native.beside import Beside, changes_beside
 from posembed.checkpoints.native.files import tables_in, why_no_table
-from posembed.checkpoints.native.stated import AS_FOUND, Rows
+from posembed.checkpoints.native.stated import AS_FOUND, Rows, refuse_unused
 from posembed.checkpoints.plan import RESAMPLED, Edit, TableChange, plan_edit
 from posembed.checkpoints.position_tables import Size, Tensors
 from posembed.checkpoints.settings import TOKENIZER, Setting, changed_settings, unlike_the_image, with_settings
@@ -185,7 +185,9 @@ def plan_resize(
         def plan(tensors: Tensors) -> Edit:
             on_grid = size.length is None if size.length or size.grid or size.image_size else None
             found = tables_in(file, tensors, rows, on_grid=on_grid, named=how["table"] or "")
-            return plan_edit(None, tensors, size, **how, found=found)
+            edit = plan_edit(None, tensors, size, **how, found=found)
+            refuse_unused(rows, found.stated or set(), (change.key for change in edit.tables))
+            return edit
 
         named = how["table"] or ""
         given = named in checkpoint.tensors and not is_table_name(named) and not why_no_table(named, checkpoint.tensors)

@@ -156,7 +156,8 @@ class YarnScaling(RotaryScaling):
         high = max(min(math.ceil(index_of(self.beta_slow)), 2 * pairs - 1), low + 0.001)
         index = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
         interpolated = ((index - low) / (high - low)).clamp(0, 1)
-        return torch.lerp(frequencies, frequencies / factor, interpolated)  # at factor 1 to the bit as they were
+        slowed = frequencies / factor
+        return slowed + (frequencies - slowed) * (1 - interpolated)  # at factor 1 to the bit as they were
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
         factor = self._factor(length)
@@ -194,7 +195,8 @@ class Llama3Scaling(RotaryScaling):
         low, high = self.low_frequency_factor, self.high_frequency_factor
         turns = self.original_length * frequencies / (2 * math.pi)
         kept = ((turns - low) / (high - low)).clamp(0, 1)
-        return torch.lerp(frequencies / factor, frequencies, kept)
+        slowed = frequencies / factor
+        return slowed + (frequencies - slowed) * kept
 
 
 @checks_arguments

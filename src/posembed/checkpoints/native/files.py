@@ -28,6 +28,7 @@ from posembed.checkpoints.layouts import (
     projection_beside,
 )
 from posembed.checkpoints.native.sizes import (
+    AFTER_PADDING,
     AXES,
     LINES,
     field_of,
@@ -41,7 +42,9 @@ from posembed.checkpoints.native.sizes import (
 from posembed.checkpoints.native.stated import (
     AS_FOUND,
     Rows,
+    has_sides,
     is_of_images,
+    is_of_texts,
     on_given_grid,
     stated_grids,
     with_given_rows,
@@ -55,8 +58,6 @@ from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import IMAGE_AXES, Axis, TableLayout
 from posembed.tables.modules import MOST_LISTED, is_table_name, may_be_table_name, own_name, parent
 
-AFTER_PADDING = 2
-"""The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
 TWO_READINGS = (
     "its {rows} rows may be as many positions, or fewer after {after} reserved rows, as in RoBERTa; pass --reserved 0 "
     "or --reserved {after} (reserved=...)"
@@ -83,14 +84,19 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     user asks for the size of a grid; None for any table. named: the table that the user names."""
     found = find_tables(None, tensors)
     sizes = dict(sorted(sizes_in(file).items(), key=lambda size: -nearness(size[0], named)))
-    by_key = {table.key: in_line_or_grid(table, sizes, on_grid, tensors) for table in found.tables}
+    texts = {table.key for table in found.tables if is_of_texts(table, tensors)}
+    texts -= {named} if on_grid else set()  # its tokens are those of an image
+    by_key = {
+        table.key: in_line_or_grid(table, sizes, on_grid, tensors, of_texts=table.key in texts)
+        for table in found.tables
+    }
     by_key |= {table.key: table for table in tables_by_shape(tensors, rows.old_grid)}
     if not by_key:
         named_so = (key for key in tensors if SPEAKS_OF_POSITIONS.fullmatch(own_name(key)))
         may_be = [found_tensor(tensors, key) for key in named_so if not why_no_table(key, tensors)]
         square = {each.key for each in may_be if each.rows == each.width and each.key.endswith(".weight")}  # a layer's
         by_key = {each.key: each.doubted(MAY_BE_NAMED) for each in may_be if each.key not in square}
-    by_key = {key: on_stated_image(table, sizes, tensors) for key, table in by_key.items()}
+    by_key |= {key: on_stated_image(by_key[key], sizes, tensors) for key in by_key.keys() - texts}
     given: dict[str, FoundTable] = {}
     if rows.old_grid is not None:
         given |= on_given_grid(by_key, rows, named, sizes, tensors)
@@ -107,10 +113,11 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
         if near:
             raise CheckpointError(f"--table {named}: no tensor has this key; pass {' or '.join(near[:MOST_LISTED])}")
     tables = [by_key[key] for key in tensors if key in by_key]
+    by_sides = {each.key for each in tables if has_sides(each, rows.old_grid)}
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
         found,
-        stated=rows != AS_FOUND,
+        stated=None if rows == AS_FOUND else {*given, *by_sides},
         tables=tuple(
             with_cells(table, along, sizes, tensors)
             if isinstance(table, PositionTable) and table.layout.axes
@@ -177,7 +184,7 @@ KINDS = (
     Kind(re.compile(r"(^|\.)rel_pos_h$"), ("height",)),
     Kind(re.compile(r"(^|\.)rel_pos_w$"), ("width",)),
     Kind(re.compile(r"(^|\.)relative_position_bias_table$"), IMAGE_AXES, tails=(0, 3)),
-    Kind(re.compile(r"(^|\.)((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), relative=False),
+    Kind(re.compile(r"(^|\.)(decoder_)?((time|temporal)_(pos_)?embed(ding)?|pos_embed_temporal)$"), ("time",), False),
     Kind(re.compile(r"(^|\.)(query|queries|refpoint)_(embed|feat)(der|ures)?\.weight$"), ("query",), relative=False),
 )
 
@@ -225,10 +232,12 @@ def table_of(kind: Kind, table: FoundTable, tensors: Tensors) -> FoundTable:
     return table.doubted(f"its {table.rows} rows are not the differences of the cells of a square, or of its index")
 
 
-def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None, tensors: Tensors) -> FoundTable:
+def in_line_or_grid(
+    table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool | None, tensors: Tensors, *, of_texts: bool
+) -> FoundTable:
     """Returns a guessed table (1, N, D) on a grid or in a line as the user asks, if the settings do not contradict it
-    and, for a line, say so; otherwise as the settings say. A table (N, D) is a grid, if the user asks for one and a
-    convolution beside it makes patches (a tower of CLIP alone) or a class token is beside it."""
+    and, for a line, say so; otherwise as the settings say; one of texts in a line. A table (N, D) is a grid, if the
+    user asks for one and convolution beside it makes patches (a tower of CLIP alone) or a class token is beside it."""
     is_grid = isinstance(table, PositionTable) and bool(table.layout.axes)
     if on_grid and len(table.shape) == 2 and table.doubt == A_GUESS and not is_grid:
         grid = guessed_grid(table)
@@ -239,6 +248,8 @@ def in_line_or_grid(table: FoundTable, sizes: Mapping[Any, Any], on_grid: bool |
     stated = table.rows in (plain(value) for place, value in sizes.items() if kind_of(place) in LINES)
     if is_grid or table.doubt not in (A_GUESS, LINE_OR_GRID):  # in a model of images
         return line if stated and on_grid is False else table
+    if of_texts:
+        return line
     if on_grid or (not stated and "image_size" in map(kind_of, sizes)):
         return guessed_grid(table)
     return line if stated or (on_grid is False and table.doubt == LINE_OR_GRID) else table
@@ -293,7 +304,8 @@ def with_cells(
     strides["time"] = frames_per_row(grid.get("time", 1), strides["time"], sizes)
     window: tuple[int, ...] = ()
     if axes[0].relative and not table.layout.tail:
-        alike = [each.layout.axes for each in tables if [axis.name for axis in each.layout.axes] == list(grid)]
+        differences = [each.layout.axes for each in tables if each.layout.axes[0].relative]
+        alike = [each for each in differences if [axis.name for axis in each] == list(grid)]
         largest = {axis.name: max(int(each[at].size) for each in alike) for at, axis in enumerate(axes)}
         grids = [dict(zip(IMAGE_AXES, each.layout.grid, strict=True)) for each in tables if each.layout.grid]
         spanned = [each for each in grids if len(axes) == 1 and largest.items() <= each.items()]

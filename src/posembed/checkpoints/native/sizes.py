@@ -60,6 +60,8 @@ PADDING = re.compile(r"^pad(ding)?_(token_id|idx|id|index)$")
 MOST_NUMBERS = 100  # of one group of settings
 LINES = ("", "num_frames", "position_size")
 """The kinds of settings that may be the length of a table of positions in a line. "" stands for no kind."""
+AFTER_PADDING = 2
+"""The number of reserved rows in fairseq's models, which count positions from the id of the padding token, 1."""
 FEW_NUMBERS = 3
 LEAST_IMAGE = 16  # pixels
 LONGEST_SIZE = 100  # characters
@@ -210,7 +212,8 @@ def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     change may be among them."""
     changed, image = new_sizes(edit)[1], edit.target.image_size
     old = {frames[0] for kind, frames in changed if kind == "num_frames"}
-    old |= {size for change in edit.target.changes for size in (change.table.rows, change.table.length)}
+    for table in (change.table for change in edit.target.changes):
+        old |= {table.rows, table.length, table.rows - AFTER_PADDING}
     others = {size for each in edit.unchanged for size in (each.rows, each.length)}
     kinds = {(kind, len(each or ())) for kind, each in changed}
     of_grid = ("grid_size", 2) in kinds and ("image_size", 2) not in kinds

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +15,12 @@ from posembed.checkpoints.position_tables import FoundTable, PositionTable, Size
 from posembed.errors import CheckpointError
 from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import Axis, TableLayout
-from posembed.tables.modules import is_table_name, parent
+from posembed.tables.modules import MOST_LISTED, is_table_name, parent
+from posembed.words import listed
 
 BESIDE_IMAGES = re.compile(r"(cls|class|dist)_token$|(to_)?patch_emb")
 """Matches the names of tensors in the module of a table of images."""
+SPECIAL_TOKENS = re.compile(r"(cls|class|dist|reg(ister)?|storage)_tokens?$")
 STATED = "--reserved, --old-grid, --tail"
 
 
@@ -37,13 +40,34 @@ AS_FOUND = Rows()
 def is_of_images(table: FoundTable, tensors: Tensors, *, by_shape: bool = True) -> bool:
     """Whether a convolution that makes patches, or a class token, is in a table's own module. by_shape: whether a table
     (1, N, D) is one of images too, if no tokens of a text are in its module."""
-    patches, module = projection_beside(table.key, tensors), parent(table.key.removesuffix(".weight"))
-    inside = f"{module}.".lstrip(".")
-    beside = [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
+    beside = names_beside(table, tensors)
     named = any(map(BESIDE_IMAGES.match, beside)) or (by_shape and len(table.shape) == 3)
-    return (patches is not None and parent(parent(patches)) == module) or (
-        named and not any(map(OF_TEXTS.match, beside))
-    )
+    return makes_patches(table, tensors) or (named and not any(map(OF_TEXTS.match, beside)))
+
+
+def is_of_texts(table: FoundTable, tensors: Tensors) -> bool:
+    """Whether tokens of a text, and nothing of images, are in a table's own module."""
+    beside = names_beside(table, tensors)
+    of_images = makes_patches(table, tensors) or any(map(BESIDE_IMAGES.match, beside))
+    return any(map(OF_TEXTS.match, beside)) and not of_images
+
+
+def makes_patches(table: FoundTable, tensors: Tensors) -> bool:
+    patches = projection_beside(table.key, tensors)
+    return patches is not None and parent(parent(patches)) == parent(table.key.removesuffix(".weight"))
+
+
+def special_tokens(table: FoundTable, tensors: Tensors) -> int:
+    """Returns the number of class, distillation and register tokens in a table's own module."""
+    inside = f"{parent(table.key.removesuffix('.weight'))}.".lstrip(".")
+    names = [name for name in names_beside(table, tensors) if SPECIAL_TOKENS.match(name)]
+    return sum(math.prod(tensors[f"{inside}{name}".lstrip(".")].shape[:-1]) for name in names)
+
+
+def names_beside(table: FoundTable, tensors: Tensors) -> list[str]:
+    """Returns the names of all tensors in a table's own module, without the module's."""
+    inside = f"{parent(table.key.removesuffix('.weight'))}.".lstrip(".")
+    return [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
 
 
 def axes_of(table: FoundTable) -> tuple[Axis, ...]:
@@ -58,6 +82,20 @@ def takes_rows(table: FoundTable) -> bool:
 
 def is_of_frames(table: FoundTable) -> bool:
     return [axis.name for axis in axes_of(table)] == ["time"]
+
+
+def has_sides(table: FoundTable, grid: tuple[int, ...] | None) -> bool:
+    """Whether a tensor has one dimension for each side of a grid."""
+    return isinstance(table, PositionTable) and table.layout.grid == grid and bool(table.layout.dims)
+
+
+def refuse_unused(rows: Rows, stated: AbstractSet[str], changed: Iterable[str]) -> None:
+    """Raises CheckpointError if what the user states of rows holds for none of the tables that change."""
+    if (rows.reserved or rows.tail or rows.old_grid) and stated.isdisjoint(keys := [*changed]):
+        raise CheckpointError(
+            f"{STATED}: of the tables that change ({listed(keys[:MOST_LISTED])}), none has such rows; leave this "
+            "out, or name the table with --table (table=...)"
+        )
 
 
 def with_given_rows(
@@ -133,10 +171,8 @@ def on_given_grid(
     if min(grid) < 1:
         raise CheckpointError(f"--old-grid (old_grid=...): each side is at least 1; got {' x '.join(map(str, grid))}")
     fitting = {key: each for key, each in tables.items() if takes_rows(each) and not is_of_frames(each)}
-    by_shape = any(isinstance(each, PositionTable) and each.layout.grid == grid and each.layout.dims
-                   for each in tables.values())  # fmt: skip
-    if (named and named not in fitting) or (not named and by_shape):
-        return {}  # one dimension for each side
+    if (named and named not in fitting) or (not named and any(has_sides(each, grid) for each in tables.values())):
+        return {}
     fronts = {key: each.rows - math.prod(grid) - tail for key, each in fitting.items()}
     most = math.prod(grid) if rows.reserved is None else rows.reserved
     fits = {key: front for key, front in fronts.items() if (rows.reserved or 0) <= front <= most}
@@ -158,8 +194,9 @@ def on_given_grid(
     axes = tuple(map(Axis, AXES[-len(grid) :], grid))
     found: dict[str, FoundTable] = {}
     for key in chosen:
-        # Other numbers of rows may precede the grid where a class token shows it, as in a pair of encoder and decoder.
-        if fits[key] == least or (key in beside and fits[key] in GUESSED_PREFIXES):
+        # Other numbers of rows may precede the grid where its own tokens show so, as in a pair of encoder and decoder.
+        shown = (*GUESSED_PREFIXES, special_tokens(tables[key], tensors)) if key in beside else (least,)
+        if fits[key] in (least, *shown):
             layout, table = TableLayout(prefix=fits[key], axes=axes, tail=tail), tables[key]
             found[key] = table.read_by(layout, doubt=table.doubt if table.fixed else A_GUESS)
     return found
