@@ -107,3 +107,10 @@ def test_a_window_is_not_the_grid_of_the_image(window: int, grid: int, tmp_path:
     for key in state:
         assert torch.equal(made[0]["model"][key], made[1]["model"][key])
     assert made[1]["model"][f"{block}_bias_table"].shape == (23 * 23, 2)
+
+
+def test_a_line_that_was_taken_for_a_grid_is_told_how_to_be_one(tmp_path: Path) -> None:
+    shapes = {"cls_token": (1, 1, DIM), "pos_embed": (1, 17, DIM), "input_proj.weight": (DIM, 4)}
+    with pytest.raises(CheckpointError, match=r"pass --image-size or --grid.*in a line, say so with --reserved"):
+        resized(shapes, tmp_path, {}, length=32, table="pos_embed")
+    assert resized(shapes, tmp_path, {}, length=32, table="pos_embed", reserved=1) == {"pos_embed": 33}

@@ -343,6 +343,8 @@ def choose(found: Found, key: str | None, option: Option) -> list[PositionTable]
         if not option.fields(table):
             others = flags_for([table])
             remedy = f"pass {' or '.join(others)}" if others else "no option changes its size"
+            if option is TEXT and table.layout.grid and table.found_by == "name":
+                remedy += "; if they are in a line, say so with --reserved (reserved=...)"
             raise CheckpointError(f"{table.key}: its positions are not {option.kind}; {remedy}")
         chosen.append(table)
     return chosen
