@@ -1,4 +1,4 @@
-"""Measures every encoding in the same way: the evidence of `posembed advise`. About ten hours on two cores.
+"""Measures every encoding in the same way: the evidence of `posembed advise`. About fifteen hours on two cores.
 
 python benchmarks/every_encoding.py [FOLDER]    # writes results/every-encoding.md; the runs stay in FOLDER
 python benchmarks/evidence.py                   # copies the page into the package

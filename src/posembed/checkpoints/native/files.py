@@ -237,7 +237,7 @@ def in_line_or_grid(
 ) -> FoundTable:
     """Returns a guessed table (1, N, D) on a grid or in a line as the user asks, if the settings do not contradict it
     and, for a line, say so; otherwise as the settings say; one of texts in a line. A table (N, D) is a grid, if the
-    user asks for one and convolution beside it makes patches (a tower of CLIP alone) or a class token is beside it."""
+    user asks for one and a convolution to patches (a tower of CLIP alone) or a class token is beside it."""
     is_grid = isinstance(table, PositionTable) and bool(table.layout.axes)
     if on_grid and len(table.shape) == 2 and table.doubt == A_GUESS and not is_grid:
         grid = guessed_grid(table)

@@ -11,7 +11,7 @@ from typing import Any
 
 from posembed.checkpoints.layouts import A_GUESS, GUESSED_PREFIXES, OF_TEXTS, guessed_grid, has_rows, projection_beside
 from posembed.checkpoints.native.sizes import AXES, LINES, kind_of, plain, sides
-from posembed.checkpoints.position_tables import FoundTable, PositionTable, Size, Tensors
+from posembed.checkpoints.position_tables import AnyTensor, FoundTable, PositionTable, Size, Tensors
 from posembed.errors import CheckpointError
 from posembed.modelfiles.training_files import Place
 from posembed.tables.layout import Axis, TableLayout
@@ -40,14 +40,14 @@ AS_FOUND = Rows()
 def is_of_images(table: FoundTable, tensors: Tensors, *, by_shape: bool = True) -> bool:
     """Whether a convolution that makes patches, or a class token, is in a table's own module. by_shape: whether a table
     (1, N, D) is one of images too, if no tokens of a text are in its module."""
-    beside = names_beside(table, tensors)
+    beside = tensors_beside(table, tensors)
     named = any(map(BESIDE_IMAGES.match, beside)) or (by_shape and len(table.shape) == 3)
     return makes_patches(table, tensors) or (named and not any(map(OF_TEXTS.match, beside)))
 
 
 def is_of_texts(table: FoundTable, tensors: Tensors) -> bool:
     """Whether tokens of a text, and nothing of images, are in a table's own module."""
-    beside = names_beside(table, tensors)
+    beside = tensors_beside(table, tensors)
     of_images = makes_patches(table, tensors) or any(map(BESIDE_IMAGES.match, beside))
     return any(map(OF_TEXTS.match, beside)) and not of_images
 
@@ -59,15 +59,14 @@ def makes_patches(table: FoundTable, tensors: Tensors) -> bool:
 
 def special_tokens(table: FoundTable, tensors: Tensors) -> int:
     """Returns the number of class, distillation and register tokens in a table's own module."""
-    inside = f"{parent(table.key.removesuffix('.weight'))}.".lstrip(".")
-    names = [name for name in names_beside(table, tensors) if SPECIAL_TOKENS.match(name)]
-    return sum(math.prod(tensors[f"{inside}{name}".lstrip(".")].shape[:-1]) for name in names)
+    beside = tensors_beside(table, tensors)
+    return sum(math.prod(each.shape[:-1]) for name, each in beside.items() if SPECIAL_TOKENS.match(name))
 
 
-def names_beside(table: FoundTable, tensors: Tensors) -> list[str]:
-    """Returns the names of all tensors in a table's own module, without the module's."""
+def tensors_beside(table: FoundTable, tensors: Tensors) -> dict[str, AnyTensor]:
+    """Returns all tensors in a table's own module, by their names in it."""
     inside = f"{parent(table.key.removesuffix('.weight'))}.".lstrip(".")
-    return [name.removeprefix(inside) for name in tensors if name.startswith(inside)]
+    return {key.removeprefix(inside): each for key, each in tensors.items() if key.startswith(inside)}
 
 
 def axes_of(table: FoundTable) -> tuple[Axis, ...]:
