@@ -90,10 +90,11 @@ def has_sides(table: FoundTable, grid: tuple[int, ...] | None) -> bool:
 
 def refuse_unused(rows: Rows, stated: AbstractSet[str], changed: Iterable[str]) -> None:
     """Raises CheckpointError if what the user states of rows holds for none of the tables that change."""
-    if (rows.reserved or rows.tail or rows.old_grid) and stated.isdisjoint(keys := [*changed]):
+    flags, keys = [f"--{name.replace('_', '-')}" for name, value in vars(rows).items() if value], [*changed]
+    if flags and stated.isdisjoint(keys):
         raise CheckpointError(
-            f"{STATED}: of the tables that change ({listed(keys[:MOST_LISTED])}), none has such rows; leave this "
-            "out, or name the table with --table (table=...)"
+            f"{listed(flags)}: of the tables that change ({listed(keys[:MOST_LISTED])}), none has such rows; leave "
+            "this out, or name the table with --table (table=...)"
         )
 
 
@@ -194,7 +195,7 @@ def on_given_grid(
     found: dict[str, FoundTable] = {}
     for key in chosen:
         # Other numbers of rows may precede the grid where its own tokens show so, as in a pair of encoder and decoder.
-        shown = (*GUESSED_PREFIXES, special_tokens(tables[key], tensors)) if key in beside else (least,)
+        shown = (*GUESSED_PREFIXES, special_tokens(tables[key], tensors)) if key in beside else ()
         if fits[key] in (least, *shown):
             layout, table = TableLayout(prefix=fits[key], axes=axes, tail=tail), tables[key]
             found[key] = table.read_by(layout, doubt=table.doubt if table.fixed else A_GUESS)

@@ -50,7 +50,7 @@ def path_scores(
     """
     queries, keys = q.size(-2), k.size(-2)
     chunks = 1
-    while chunks * chunk < keys:  # unlike a quotient, a number in a graph for any length
+    while chunks * chunk < keys:  # in a graph for any length, a quotient would be a symbol, and slow
         chunks += 1
     chunk = -(-keys // chunks) or 1
     first, end = (keys - queries) // chunk, chunks * chunk - keys  # the first chunk of a query; rows after the text
