@@ -48,6 +48,7 @@ def resized(shapes: dict[str, tuple[int, ...]], folder: Path, settings: dict[str
         (PAIR, {"image_size": 224}, {"length": 512}, {"text.pos_emb": 512}),
         (PAIR, {"context_length": 256}, {"length": 512, "table": "text.pos_emb"}, {"text.pos_emb": 512}),
         (GPT, {"image_size": 64}, {"grid": (6, 6), "table": "pos_emb"}, {"pos_emb": 36}),
+        (GPT, {"image_size": 64}, {"grid": (6, 6)}, {"pos_emb": 36}),  # of image codes
         (
             MASKED_VIDEO,
             {"num_frames": 16},
@@ -71,6 +72,7 @@ def test_the_tables_that_change(
     ("shapes", "how", "named"),
     [
         (CLIP, {"image_size": 96, "reserved": 3}, "visual.positional_embedding"),
+        ({"pos_embed": (1, 14, 14, DIM)}, {"grid": (20, 20), "old_grid": (14, 14), "tail": 2}, "pos_embed"),
         (CLIP, {"grid": (6, 6), "tail": 2}, "visual.positional_embedding"),
         (VIDEO, {"frames": 16, "reserved": 1}, "temporal_pos_embed"),
         (VIDEO, {"frames": 16, "old_grid": (4, 4)}, "temporal_pos_embed"),
@@ -114,3 +116,15 @@ def test_a_line_that_was_taken_for_a_grid_is_told_how_to_be_one(tmp_path: Path) 
     with pytest.raises(CheckpointError, match=r"pass --image-size or --grid.*in a line, say so with --reserved"):
         resized(shapes, tmp_path, {}, length=32, table="pos_embed")
     assert resized(shapes, tmp_path, {}, length=32, table="pos_embed", reserved=1) == {"pos_embed": 33}
+
+
+def test_remarks_are_of_what_was_asked_for(tmp_path: Path) -> None:
+    """No setting of a text is told when frames change, and no image when a text does."""
+    video = {"time_embed": torch.randn(1, 32, DIM), "w": torch.randn(DIM, DIM)}
+    texts = {"wpe.weight": torch.randn(514, DIM), "v.pos_embed": torch.randn(1, 198, DIM), "v.cls_token": torch.ones(1)}
+    files = [(video, {"max_len": 30, "num_frames": 32}, {"frames": 64})]
+    files += [(texts, {}, {"length": 1024, "reserved": 2, "table": "wpe.weight"})]
+    for state, settings, how in files:
+        torch.save({"model": state, "args": settings}, tmp_path / "old.pt")
+        done = resize_checkpoint(tmp_path / "old.pt", tmp_path / "new.pt", overwrite=True, **how)
+        assert "stays as it is" not in repr(done), done

@@ -161,6 +161,20 @@ def test_nothing_changes_up_to_the_original_length_and_all_beyond(scaling: Rotar
     assert_close(long, RotaryEmbedding(16, scaling=fixed)(q, k)[0])
 
 
+@pytest.mark.parametrize("kind", [YarnScaling, Llama3Scaling])
+@pytest.mark.parametrize("factor", [2.5, 7.5, 40.0, 64.5])
+def test_the_fastest_pairs_keep_their_frequency_and_the_slowest_are_divided(kind: Any, factor: float) -> None:
+    """To the bit, and in the wider dtype of frequencies and factor."""
+    for base in (1e4, 5e5, 1e6):
+        frequencies = rotary_frequencies(128, base=base)
+        scaled = kind(original_length=8192, factor=factor).formula(frequencies, factor, base)
+        turns = 8192 * frequencies / (2 * math.pi)
+        assert torch.equal(scaled[turns > 33], frequencies[turns > 33])
+        assert torch.equal(scaled[turns < 0.5], (frequencies / factor)[turns < 0.5])
+        factors = torch.tensor([[factor]], dtype=torch.float64)
+        assert kind(original_length=64).formula(frequencies, factors, base).dtype == torch.float64
+
+
 def test_longrope_reads_its_long_factors_beyond_the_original_length() -> None:
     scaling = LongRopeScaling((1.0, 1.0), (2.0, 4.0), 10, 4.0)
     plain = rotary_frequencies(4)

@@ -169,8 +169,9 @@ def plan_edit(
         by_key = {change.key: (change.before, change.after) for change in tables}
         checks = (*source_of(found.config).said_of_loading(found.config, by_key),)
         checks += tuple(f"{each.key}: looks like a mask or ids, and stays as it is" for each in buffers if not each.how)
-        if config is None:
+        if config is None and any(change.layout.grid for change in target.changes):
             left = (each for each in found.tables if not isinstance(each, PositionTable) and not each.fixed)
+            left = (each for each in left if is_table_name(each.key))
             checks += tuple(f"{each.key}: may be a table, and stays as it is ({each.doubt})" for each in left)
         unchanged = tuple(each for each in found.understood if each.key not in by_key)
         return Edit(target, tables, others, new_config, fields=fields, checks=checks, unchanged=unchanged)

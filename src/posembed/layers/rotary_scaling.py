@@ -113,6 +113,11 @@ class NTKScaling(LinearScaling):
         return frequencies * factor**-exponents
 
 
+def mixed(slowed: Tensor, frequencies: Tensor, kept: Tensor) -> Tensor:
+    """Returns (1 - kept) slowed + kept frequencies; to the bit one of them where kept is 0 or 1, or they agree."""
+    return torch.lerp(slowed, frequencies.to(slowed.dtype), kept.to(slowed.dtype))
+
+
 @checks_arguments
 @dataclass(frozen=True)
 class YarnScaling(RotaryScaling):
@@ -156,8 +161,7 @@ class YarnScaling(RotaryScaling):
         high = max(min(math.ceil(index_of(self.beta_slow)), 2 * pairs - 1), low + 0.001)
         index = torch.arange(pairs, dtype=frequencies.dtype, device=frequencies.device)
         interpolated = ((index - low) / (high - low)).clamp(0, 1)
-        slowed = frequencies / factor
-        return slowed + (frequencies - slowed) * (1 - interpolated)  # at factor 1 to the bit as they were
+        return mixed(frequencies / factor, frequencies, 1 - interpolated)
 
     def scaled(self, frequencies: Tensor, *, base: float, length: Tensor) -> tuple[Tensor, Factor]:
         factor = self._factor(length)
@@ -195,8 +199,7 @@ class Llama3Scaling(RotaryScaling):
         low, high = self.low_frequency_factor, self.high_frequency_factor
         turns = self.original_length * frequencies / (2 * math.pi)
         kept = ((turns - low) / (high - low)).clamp(0, 1)
-        slowed = frequencies / factor
-        return slowed + (frequencies - slowed) * kept
+        return mixed(frequencies / factor, frequencies, kept)
 
 
 @checks_arguments

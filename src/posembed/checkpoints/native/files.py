@@ -84,8 +84,9 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
     user asks for the size of a grid; None for any table. named: the table that the user names."""
     found = find_tables(None, tensors)
     sizes = dict(sorted(sizes_in(file).items(), key=lambda size: -nearness(size[0], named)))
-    texts = {table.key for table in found.tables if is_of_texts(table, tensors)}
-    texts -= {named} if on_grid else set()  # its tokens are those of an image
+    texts: set[str] = set()  # alone in a file, the tokens beside a table may be those of an image
+    if any(is_of_images(table, tensors, by_shape=False) for table in found.tables):
+        texts = {table.key for table in found.tables if is_of_texts(table, tensors)} - ({named} if on_grid else set())
     by_key = {
         table.key: in_line_or_grid(table, sizes, on_grid, tensors, of_texts=table.key in texts)
         for table in found.tables
@@ -113,7 +114,7 @@ def tables_in(file: WeightFile, tensors: Tensors, rows: Rows, on_grid: bool | No
         if near:
             raise CheckpointError(f"--table {named}: no tensor has this key; pass {' or '.join(near[:MOST_LISTED])}")
     tables = [by_key[key] for key in tensors if key in by_key]
-    by_sides = {each.key for each in tables if has_sides(each, rows.old_grid)}
+    by_sides = {each.key for each in tables if has_sides(each, rows.old_grid) and not (rows.reserved or rows.tail)}
     along = [table for table in tables if isinstance(table, PositionTable) and table.layout.axes]
     return replace(
         found,

@@ -213,7 +213,7 @@ def unchanged_sizes(tree: Tree, edit: Edit) -> Iterator[Place]:
     changed, image = new_sizes(edit)[1], edit.target.image_size
     old = {frames[0] for kind, frames in changed if kind == "num_frames"}
     for table in (change.table for change in edit.target.changes):
-        old |= {table.rows, table.length, table.rows - AFTER_PADDING}
+        old |= {table.rows, table.length, table.rows - AFTER_PADDING * (not table.layout.axes)}
     others = {size for each in edit.unchanged for size in (each.rows, each.length)}
     kinds = {(kind, len(each or ())) for kind, each in changed}
     of_grid = ("grid_size", 2) in kinds and ("image_size", 2) not in kinds
